@@ -1,7 +1,7 @@
 """Replay of a real run: its trace is enough to do the arithmetic again, and to see who did what, second by second."""
 
 from walktalk.records import read_trace
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.studies import make_spec
 from walktalk.studies.peers import run_on_peers
 
@@ -23,5 +23,5 @@ if __name__ == "__main__":  # processes import this file again
     trained = (trace.event == "trained").sum()
     print("trainings in the trace and in the history agree:", bool(trained == result.history.iteration.max()))
     print("the loss fell:", bool(result.history.train_loss.iloc[-1] < result.history.train_loss.iloc[0]))
-    drawn = plots.save(plots.timeline(trace, title="A second of a real run"), "out/replayed/timeline")
+    drawn = figures.save(figures.timeline(trace, title="A second of a real run"), "out/replayed/timeline")
     print("drawn:", *(path.name for path in drawn))

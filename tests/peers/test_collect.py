@@ -126,7 +126,7 @@ def test_the_aggregator_is_killed_and_its_successors_copy_is_the_valid_one(tmp_p
 
     def check(event: str, others: bool) -> None:
         said = rows()
-        wrote = any(row.node == 0 for row in said)  # the first node's own diary: killed before, it leaves nothing
+        wrote = any(row.node == 0 for row in said)  # the first node's own event log: killed before, it leaves nothing
         if wrote and any(row.event == event and (row.node > 0 or not others) for row in said):
             raise InterruptedError
 

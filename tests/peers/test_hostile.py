@@ -423,7 +423,7 @@ def test_one_that_has_nothing_to_train_says_that_it_waits(tmp_path: Path) -> Non
 
 
 def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
-    """It was the latest for the rest of the reign, and every true copy after it a laggard."""
+    """It was the latest for the rest of the term, and every true copy after it a laggard."""
     machine = machine_of(2)
     give(machine, Received(0, view(), ""))
     forged, true = Token(1, (1, 0), 2**31 - 1, 3), Token(1, (1, 0), 5, 1)

@@ -1,4 +1,4 @@
-"""How far a run on real peers is, from its nodes' diaries."""
+"""How far a run on real peers is, from its nodes' event logs."""
 
 from __future__ import annotations
 

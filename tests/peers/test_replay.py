@@ -75,7 +75,7 @@ def test_a_message_is_never_received_before_it_is_sent_whatever_the_clocks_say()
     merged = merge([late, early])
     assert [(r[1], r[2]) for r in merged] == [(0, "send"), (1, "receive"), (1, "send"), (0, "receive")]
     assert [r[7] for r in merged] == [0, 0, 1, 1]
-    torn = merge([[row(1.0, 1, "receive", 0, 1)]])  # the sender's diary is lost
+    torn = merge([[row(1.0, 1, "receive", 0, 1)]])  # the sender's event log is lost
     assert len(torn) == 1
 
 

@@ -41,8 +41,8 @@ class Islands(wt.Protocol):
     colour = "#123456"
     messages = {}  # nothing is ever sent
 
-    def machine(self, surroundings):
-        return Island(surroundings.node)
+    def machine(self, network_view):
+        return Island(network_view.node)
 
 
 class Island(Machine):

@@ -18,7 +18,7 @@ from walktalk.core.seeds import Seed
 from walktalk.learning.tasks import TASKS
 from walktalk.learning.tasks import build as build_task
 from walktalk.protocols import PROTOCOLS, Machine, NetworkView
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.studies import make_spec
 from walktalk.studies.spec.reference import reference
 from walktalk.transforms.codecs import BrainFloat, codec_named
@@ -48,8 +48,8 @@ def test_a_protocol_is_registered_by_decorator(here: Path) -> None:
     with pytest.raises(SpecError, match="did you mean 'tugging'"):
         make_spec({"algorithms": [{"name": "tuggin"}]})
     assert "| `algorithms.force` | `1.0` | a number | how hard |" in reference()
-    assert plots.title_of("tugging") == "Push and pull"
-    assert len(set(plots.colours(["tugging", "multi_walk-1"]).values())) == 2
+    assert figures.title_of("tugging") == "Push and pull"
+    assert len(set(figures.colours(["tugging", "multi_walk-1"]).values())) == 2
 
 
 def test_functions_are_registered_by_what_they_return(here: Path) -> None:

@@ -123,7 +123,8 @@ def test_less_is_shown_where_it_must_be_and_said(studies: Studies, most: int) ->
 def test_there_are_words_for_everything_that_a_protocol_or_a_fault_notes() -> None:
     source = Path(walktalk.__file__).parent
     texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
-    calls = r"(?:Note|_note|(?:node|self|_stage|_scheduler)\.note)\(\s*(?:[\w.-]+(?:\[\d\])?, )?\"(\w+)\""
+    noting = r"(?:Note|_note|(?:node|self|_stage|_scheduler)\.note|_reports\.trace)"
+    calls = noting + r"\(\s*(?:[\w.-]+(?:\[\d\])?, )?\"(\w+)\""
     noted = {name for text in texts for name in re.findall(calls, text)}
     assert {"kill", "lost", "joined", "swallowed", "slow", "resume", "elected", "restarted", "rejoined"} <= noted
     kinds = {name.split(".")[0] for name in WORDS}

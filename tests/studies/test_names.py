@@ -12,7 +12,7 @@ from torch.nn import functional
 import walktalk as wt
 from walktalk import chains, theory
 from walktalk.core.errors import DataError
-from walktalk.report import figures as plots
+from walktalk.report import figures
 
 NAMES = ["south", "east", "north", "west"]
 DATA = {name: (torch.full((5, 2), float(k)), torch.zeros(5, 1)) for k, name in enumerate(NAMES)}
@@ -63,10 +63,10 @@ def test_networkx_wherever_a_graph_is_wanted():
 
 def test_figures_have_the_names():
     found = run(task(), RING)
-    drawn = [text.get_text() for text in plots.network(RING).axes[0].texts]
+    drawn = [text.get_text() for text in figures.network(RING).axes[0].texts]
     assert set(NAMES) <= set(drawn)
     names = found.trainer.task.names
-    rows = plots.timeline(found.trace, names=names).axes[0].get_yticklabels()
+    rows = figures.timeline(found.trace, names=names).axes[0].get_yticklabels()
     assert {label.get_text() for label in rows} <= set(names)
-    bubbles = plots.partition(np.ones((4, 2)), nodes=names)
+    bubbles = figures.partition(np.ones((4, 2)), nodes=names)
     assert [label.get_text() for label in bubbles.axes[0].get_xticklabels()] == list(names)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from walktalk.core.errors import StudyError
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.report.figures.phase import COLOURS, phase, readable_on
 from walktalk.report.figures.theory import apart, bound_curves, scaling, speed_up_figure
 
@@ -49,7 +49,7 @@ def test_scaling_shows_both_exponents() -> None:
 
 def test_where_r_changes_along_a_line_every_mark_has_its_own_colour() -> None:
     figure = speed_up_figure(pd.DataFrame({"series": "MW", "active": [1, 2, 4], "speed_up": [1.0, 1.9, 3.5]}))
-    usual = plots.colours(["multi_walk-1", "multi_walk-2", "multi_walk-4"])
+    usual = figures.colours(["multi_walk-1", "multi_walk-2", "multi_walk-4"])
     assert [line.get_color() for line in figure.axes[0].lines[-3:]] == list(usual.values())
     assert "linear" in texts(figure)
 

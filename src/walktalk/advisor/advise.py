@@ -236,17 +236,17 @@ def advise_on(survey: Survey, say: Report) -> Advice:
         survey, pilots, race = hold_race(without_target(survey), say)
         spent += pilots.trainings
     tried = [Tried(*each) for each in zip(survey.candidates, pilots.curves, race.prospects(), strict=True)]
-    edge = LearningRateSearch(survey, tried, say)
-    edge.search()
-    finals = Finals(survey, tried, pilots.trainings + edge.trainings)
+    rates = LearningRateSearch(survey, tried, say)
+    rates.search()
+    finals = Finals(survey, tried, pilots.trainings + rates.trainings)
     say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)
     best = finals.run()
     for _ in range(STEPS):  # repetitions may have put one at the edge first
-        further = edge.step(best.candidate, best.mean)
+        further = rates.step(best.candidate, best.mean)
         if further is None or (next_best := finals.run_with(further)) is best:
             break
         best = next_best
-    spent += edge.trainings + finals.trainings
+    spent += rates.trainings + finals.trainings
     reached = missed is None and (best.arrived or survey.goal.budget is not None)
     sure = finals.confidence(best) * (CAUTION if reached else 0.5)
     return Advice(survey, best, finals.finalists, tried, sure, spent, missed=missed)

@@ -142,7 +142,7 @@ def make_survey(
         budget=goal.budget,
     )
     net = network(graph, aggregator.node)
-    cheap = affordable(trainer, batch_size, root.child("means"))
+    cheap = affordable(trainer, batch_size, root.child("means"))  # its name of 0.1, so that an advice stays the same
     return Survey(situation, goal, net, constants, candidates, bench, max(costs.values()), cheap)
 
 

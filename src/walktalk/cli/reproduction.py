@@ -212,7 +212,7 @@ def phase(
     import shutil
 
     from walktalk.records import write_text
-    from walktalk.report import figures as plots
+    from walktalk.report import figures
     from walktalk.reproduction.paper.drawing import who_wins
 
     target = folder if out is None else out
@@ -235,7 +235,7 @@ def phase(
             typer.echo(f"{about}, so the advisor is left out; --advise asks it", err=True)
         else:
             rows["Advisor"] = fitting
-    for path in (target / "phase.csv", *plots.save(who_wins.diagram(rows), target / "phase")):
+    for path in (target / "phase.csv", *figures.save(who_wins.diagram(rows), target / "phase")):
         typer.echo(path)
 
 

@@ -1,7 +1,7 @@
 """Graphs that change by round: who meets whom, as a pure function of the round's number, the same at every node.
 
 A topology of this kind is a `Graph` of all edges that are ever used, with a `Rounds` beside it. Protocols that go by
-rounds ask `Surroundings.meets`; for all others it is the graph of all edges.
+rounds ask `NetworkView.meets`; for all others it is the graph of all edges.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from walktalk.graphs import Changing, Graph
 from walktalk.learning import Task
 from walktalk.protocols import Described
 from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.studies import Foundation, StudySpec, algorithms_of, build_graph, build_task, load_spec, summarize
 
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
@@ -205,7 +205,7 @@ def draw(
 
 def draw_all(study: Study) -> None:
     """Draw every figure that this study can have."""
-    for axis in plots.AXES:
+    for axis in figures.AXES:
         draw_curves(study, axis)
     drawings: tuple[Callable[[Study], list[Path]], ...] = (draw_failures, draw_network, draw_partition, _draw_telling)
     for drawing in drawings:
@@ -228,8 +228,8 @@ def _telling(study: Study) -> str:
 def draw_curves(study: Study, x: str) -> list[Path]:
     """Draw loss and accuracy against one axis."""
     named: Any = {"time": study.time.capitalize(), "algorithms": study.algorithms}
-    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x), **named)
-    return plots.save(figure, study.folder.figures / f"curves-{x}", FORMATS)
+    figure = figures.curves(read_history(study.folder.history), cast(figures.Axis, x), **named)
+    return figures.save(figure, study.folder.figures / f"curves-{x}", FORMATS)
 
 
 def draw_timeline(study: Study, window: TimelineWindow) -> list[Path]:
@@ -246,32 +246,32 @@ def draw_timeline(study: Study, window: TimelineWindow) -> list[Path]:
     if window.end is not None and not window.start < window.end < np.inf:
         raise StudyError(f"--to {window.end:g}: must be a number after --from {window.start:g}")
     run = study.folder.run(label, window.repetition)
-    title = f"{plots.title_of(label, study.algorithms)}, repetition {window.repetition}"
+    title = f"{figures.title_of(label, study.algorithms)}, repetition {window.repetition}"
     trace = read_trace(run.trace)
     last = float(trace["time"].max()) if len(trace) else 0.0
     if window.start > last:
         raise StudyError(f"--from {window.start:g}: the run was over by then; allowed: 0 to {last:.4g} seconds")
-    figure = plots.timeline(trace, start=window.start, end=window.end, names=study.node_names, title=title)
+    figure = figures.timeline(trace, start=window.start, end=window.end, names=study.node_names, title=title)
     name = f"timeline-{run.path.parent.name}-{window.repetition}"
-    return plots.save(figure, study.folder.figures / name, FORMATS)
+    return figures.save(figure, study.folder.figures / name, FORMATS)
 
 
 def draw_failures(study: Study) -> list[Path]:
     """Draw loss and accuracy against time, with the failures of the first repetitions marked."""
     runs = [study.folder.run(algorithm.title, 0) for algorithm in study.spec.algorithms]
-    marks = [mark for run in runs if run.trace.exists() for mark in plots.marks_of(read_trace(run.trace))]
+    marks = [mark for run in runs if run.trace.exists() for mark in figures.marks_of(read_trace(run.trace))]
     if not marks:
         said = "nothing went wrong in this study; `faults` in a specification make it so"
         raise StudyError(f"{study.folder.path}: {said}")
     named: Any = {"time": study.time.capitalize(), "algorithms": study.algorithms}
-    figure = plots.failures(read_history(study.folder.history), marks, **named)
-    return plots.save(figure, study.folder.figures / "failures", FORMATS)
+    figure = figures.failures(read_history(study.folder.history), marks, **named)
+    return figures.save(figure, study.folder.figures / "failures", FORMATS)
 
 
 def draw_network(study: Study) -> list[Path]:
     """Draw the graph, with the aggregator marked where the study's walks have one."""
-    figure = plots.network(study.graph, aggregator=study.aggregator)
-    return plots.save(figure, study.folder.figures / "network", FORMATS)
+    figure = figures.network(study.graph, aggregator=study.aggregator)
+    return figures.save(figure, study.folder.figures / "network", FORMATS)
 
 
 def draw_partition(study: Study) -> list[Path]:
@@ -281,5 +281,5 @@ def draw_partition(study: Study) -> list[Path]:
         raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
     alpha = spec.task.settings.get("alpha")
     split = "" if spec.task.name == "given" else ", iid" if alpha is None else f", α = {alpha:g}"
-    figure = plots.partition(study.task, title=f"{spec.task.title}{split}")
-    return plots.save(figure, study.folder.figures / "partition", FORMATS)
+    figure = figures.partition(study.task, title=f"{spec.task.title}{split}")
+    return figures.save(figure, study.folder.figures / "partition", FORMATS)

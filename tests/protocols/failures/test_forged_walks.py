@@ -135,7 +135,7 @@ def test_a_copy_that_only_lags_behind_is_not_taken_back() -> None:
 
 
 def test_a_depth_that_somebody_made_up_is_forgotten() -> None:
-    """It was remembered for the rest of the reign, and each lost walk missed for as many heartbeats longer."""
+    """It was remembered for the rest of the term, and each lost walk missed for as many heartbeats longer."""
     sightings = Sightings(1, lambda walk: False)
     sightings.passed_on(0, nodes=20)
     for number in range(40):
@@ -147,7 +147,7 @@ def test_a_depth_that_somebody_made_up_is_forgotten() -> None:
 
 
 def test_a_score_that_nobody_claimed_makes_no_other_aggregator() -> None:
-    """It made a greater claim of the same reign: all followed it, and the true one had to be elected once more."""
+    """It made a greater claim of the same term: all followed it, and the true one had to be elected once more."""
     aggregator, other = node_of(0), node_of(3)
     forged = beat(5, 0, FIRST._replace(score=Score(degree=9.0)))
     for machine in (aggregator, other):
@@ -170,7 +170,7 @@ def test_an_aggregator_that_follows_itself_keeps_what_it_has() -> None:
     assert machine.mixer.term_id == (2, 0)
     assert [note.number for note in notes(effects, "inherited")] == [learned]
     assert machine.mixer.latest
-    assert (0, 3) not in machine.handovers.taken  # a legacy that comes again is welcome
+    assert (0, 3) not in machine.handovers.taken  # a handover that comes again is welcome
 
 
 def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
@@ -184,7 +184,7 @@ def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
     assert mixer.updates == pytest.approx(231, abs=20)
 
 
-def test_a_legacy_of_more_updates_than_there_can_be_leaves_the_next_one_its_weight() -> None:
+def test_a_handover_of_more_updates_than_there_can_be_leaves_the_next_one_its_weight() -> None:
     """One of 2³¹ was believed, and what the other half brought then had a weight of nothing."""
     mixer = term_mixer(2, (4, 0), Guard(ReturnTimes(1.0)))
     mixer.begin_afresh(0.0)

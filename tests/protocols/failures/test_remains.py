@@ -65,10 +65,10 @@ def test_a_copy_that_ended_elsewhere_stands_in_for_its_walk_that_is_given_up() -
 
 
 def test_what_is_left_of_a_walk_that_was_started_again_is_not_that_of_an_earlier_reign() -> None:
-    """It was compared with what one of the earlier reign had left with: all that is in the model came twice."""
+    """It was compared with what one of the earlier term had left with: all that is in the model came twice."""
     mixer = term_mixer(2, (3, 0), Guard(ReturnTimes(1.0)))
     mixer.mix(Token(1, (2, 1), 7, 4), 0.0)
-    mixer.restart(2, "last", 1.0)  # before it came; one of the earlier reign may be on its way
+    mixer.restart(2, "last", 1.0)  # before it came; one of the earlier term may be on its way
     mixer.mix(mixer.stamped(2)._replace(hop=1), 2.0)
     second = mixer.stamped(2)._replace(hop=3)
     mixer.spare(second, "in")
@@ -118,7 +118,7 @@ def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> No
     mixer.mix(Token(3, (2, 1), 7, 59), 1.0)
     second = Token(3, (2, 1), 2, 19)
     assert not mixer.admits(second)
-    assert not mixer.readmits(second._replace(term_id=(3, 0)))  # of this reign, with a ticket that is used up
+    assert not mixer.readmits(second._replace(term_id=(3, 0)))  # of this term, with a ticket that is used up
     assert mixer.readmits(second)
     _, averaged, *_ = mixer.readmit(second, "in")
     assert isinstance(averaged, Combine)
@@ -168,7 +168,7 @@ def test_who_passed_a_walk_to_an_aggregator_that_dies_has_what_is_left_of_it() -
     assert np.mean(kept) > 0.9  # it was 0.69
 
 
-def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected() -> None:
+def test_a_handover_that_is_still_on_its_way_stays_here_where_its_node_is_elected() -> None:
     """It was forgotten and then sent again, which ended the node."""
     context = Context(1.0, random.Random(0))
     node = MultiWalk(2).resilient_form().machine(all_network_views(graphs.complete(3))[1])
@@ -321,17 +321,17 @@ def carry_out(effects: list[Effect], slots: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("given_up", [True, False])
 @pytest.mark.parametrize("again", [True, False])
-def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(given_up: bool, again: bool) -> None:
+def test_walks_that_come_for_the_first_time_after_a_handover_take_nothing_away(given_up: bool, again: bool) -> None:
     """They were compared with a mean that held all that the others had brought since, and so took that away again.
 
-    And the legacy as well. One that is sent again, and which they may have themselves, has a walk's share at most.
+    And the handover as well. One that is sent again, and which they may have themselves, has a walk's share at most.
     """
     mixer, slots = term_mixer(4, (2, 0), Guard(ReturnTimes(1.0))), {"walk/1": 0.0, "last": 0.0, "in": 0.0, "in/9": 6.0}
     carry_out(mixer.mix(Token(1, (1, 3), 5, 9), 1.0), slots)
     others = (2, 3, 4)
     for walk in others if given_up else ():
         carry_out(mixer.restart(walk, "last", 2.0), slots)
-    slots["walk/1"] += 8.0  # what this reign learns, and others know nothing of
+    slots["walk/1"] += 8.0  # what this term learns, and others know nothing of
     carry_out(mixer.mix(mixer.stamped(1)._replace(hop=9), 3.0), slots)
     assert slots["copy/1"] == 2.0
     carry_out(mixer.inherit(Token(9, (1, 4), 60), "in/9", again), slots)
@@ -345,7 +345,7 @@ def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(giv
     assert back.left == mixer.left == (0.75 if again else 0.5)
 
 
-def test_a_legacy_that_is_sent_again_waits_until_a_walk_has_come() -> None:
+def test_a_handover_that_is_sent_again_waits_until_a_walk_has_come() -> None:
     """An old one, sent again since its heir had died, was all that a new aggregator knew until the first walk came."""
     context = Context(1.0, random.Random(0))
     node = MultiWalk(2).resilient_form().machine(all_network_views(graphs.complete(3))[1])
@@ -364,7 +364,7 @@ def test_a_legacy_that_is_sent_again_waits_until_a_walk_has_come() -> None:
 
 
 def test_what_an_aggregator_has_kept_of_walks_goes_on_when_it_steps_down() -> None:
-    """It was forgotten with the reign, before the walk had come or was given up."""
+    """It was forgotten with the term, before the walk had come or was given up."""
     context = Context(1.0, random.Random(0))
     node = MultiWalk(2).resilient_form().machine(all_network_views(graphs.complete(3))[0])
     node.handle(Started(), context)

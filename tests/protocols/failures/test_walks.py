@@ -99,9 +99,9 @@ def test_no_update_is_ever_counted_twice(data):
 
 
 class OnceAndOnlyOnce:
-    """In the first reign an update is in the aggregate with weight 1/R or not at all; never with more than 1 anywhere.
+    """In the first term an update is in the aggregate with weight 1/R or not at all; never with more than 1 anywhere.
 
-    That is, until a second copy of a walk, which went to two nodes, is averaged in beside the first. A later reign
+    That is, until a second copy of a walk, which went to two nodes, is averaged in beside the first. A later term
     starts from one walk's model, which holds its own latest updates whole; as the others are mixed in, each goes down
     to its share.
     """

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from walktalk.records import HistoryRow, frame
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.report.figures.axes import PLAIN, log_axis, ticks_at
 
 
@@ -34,15 +34,15 @@ def labels(axis: object) -> list[str]:
 
 
 def test_a_loss_that_falls_far_has_a_logarithmic_axis_with_plain_numbers() -> None:
-    panel = plots.curves(history(0.3, 1.0)).axes[0]
+    panel = figures.curves(history(0.3, 1.0)).axes[0]
     assert panel.get_yscale() == "log"
     assert labels(panel.yaxis) == ["0.3", "0.5", "1", "2"]
-    assert plots.curves(history(1.5)).axes[0].get_yscale() == "linear"
+    assert figures.curves(history(1.5)).axes[0].get_yscale() == "linear"
 
 
 def test_no_band_is_cut() -> None:
     for spread in (0.05, 0.5):
-        panel = plots.curves(history(0.3, 1.0, spread=spread)).axes[0]
+        panel = figures.curves(history(0.3, 1.0, spread=spread)).axes[0]
         low, high = panel.get_ylim()
         assert len(panel.collections) == 2  # a band for each
         for band in panel.collections:
@@ -52,7 +52,7 @@ def test_no_band_is_cut() -> None:
 
 def test_a_band_on_a_logarithmic_axis_goes_as_far_down_as_up_and_never_to_zero() -> None:
     """mean − σ is below 0 here: a band down to there would fill the panel."""
-    panel = plots.curves(history(0.3, spread=1.2)).axes[0]
+    panel = figures.curves(history(0.3, spread=1.2)).axes[0]
     assert panel.get_yscale() == "log"
     low = panel.get_ylim()[0]
     (band,) = panel.collections
@@ -63,31 +63,31 @@ def test_a_band_on_a_logarithmic_axis_goes_as_far_down_as_up_and_never_to_zero()
 
 
 def test_accuracies_start_at_zero() -> None:
-    panel = plots.curves(history(0.7)).axes[1]
+    panel = figures.curves(history(0.7)).axes[1]
     assert panel.get_ylim() == (0, 100)
     assert labels(panel.yaxis) == ["0", "20", "40", "60", "80", "100"]
 
 
 def test_where_accuracies_end_high_the_last_ten_percents_have_room() -> None:
-    figure = plots.curves(history(0.1))
+    figure = figures.curves(history(0.1))
     panel = figure.axes[1]
     assert labels(panel.yaxis) == ["0", "50", "80", "90", "95", "98", "100"]
     heights = [panel.transData.transform((0, value))[1] for value in (0, 90, 100)]
     assert heights[2] - heights[1] > 0.4 * (heights[2] - heights[0])
     assert any("opens up" in text.get_text() for text in figure.texts)
-    assert not any("opens up" in text.get_text() for text in plots.curves(history(0.7)).texts)
+    assert not any("opens up" in text.get_text() for text in figures.curves(history(0.7)).texts)
 
 
 def test_on_a_logarithmic_axis_no_line_comes_from_the_start() -> None:
     """It is infinitely far away, and a line to there would be flat."""
-    panel = plots.curves(history(0.3, 1.0, 1.5), "time").axes[0]
+    panel = figures.curves(history(0.3, 1.0, 1.5), "time").axes[0]
     assert panel.get_xscale() == "log"
     assert len(panel.lines) == 3
     assert all(line.get_xdata().min() > 0 for line in panel.lines)
 
 
 def test_thousands_have_a_comma() -> None:
-    assert labels(plots.curves(history(0.3)).axes[0].xaxis)[-1] == "1,000"
+    assert labels(figures.curves(history(0.3)).axes[0].xaxis)[-1] == "1,000"
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_ticks_where_it_was_measured() -> None:
 
 def test_the_axis_ends_with_the_longest_curve_and_a_curve_with_its_shortest_repetition() -> None:
     rows = [HistoryRow("multi_walk-1", r, k, k * (1.0 + r), k, 1.0, math.nan, 0.0) for r in range(2) for k in range(5)]
-    found = plots.shared_axis([frame(rows)], "time")
+    found = figures.shared_axis([frame(rows)], "time")
     assert (found.first, found.last, found.logarithmic) == (1.0, 4.0, False)

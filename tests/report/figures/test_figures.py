@@ -13,7 +13,7 @@ from walktalk import graphs
 from walktalk.core.errors import DataError, GraphError, StudyError
 from walktalk.protocols import AsyncGossip
 from walktalk.records import TRACE_COLUMNS, HistoryRow, frame
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.report.figures.theory import looks
 from walktalk.report.figures.timeline import bars_of, lanes_of
 
@@ -55,21 +55,21 @@ FIGURE_1 = trace(  # the first events of the paper's Figure 1
 )
 
 
-def figures() -> dict[str, Figure]:
+def all_figures() -> dict[str, Figure]:
     counts = np.random.default_rng(0).integers(0, 40, (20, 10))
     return {
-        **{f"curves-{x}": plots.curves(history(), x) for x in plots.AXES},
-        "network": plots.network(graphs.erdos_renyi(12, p=0.4, seed=1)),
-        "sites": plots.network(graphs.us_five_sites(), aggregator=None),
-        "partition": plots.partition(counts, title="α = 1"),
-        "timeline": plots.timeline(FIGURE_1),
+        **{f"curves-{x}": figures.curves(history(), x) for x in figures.AXES},
+        "network": figures.network(graphs.erdos_renyi(12, p=0.4, seed=1)),
+        "sites": figures.network(graphs.us_five_sites(), aggregator=None),
+        "partition": figures.partition(counts, title="α = 1"),
+        "timeline": figures.timeline(FIGURE_1),
     }
 
 
 def test_equal_figures_are_equal_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        for name, figure in figures().items():
-            plots.save(figure, tmp_path / folder / name)
+        for name, figure in all_figures().items():
+            figures.save(figure, tmp_path / folder / name)
     names = sorted(p.name for p in (tmp_path / "a").iterdir())
     assert len(names) == 14
     for name in names:
@@ -81,34 +81,34 @@ def texts(figure: Figure) -> list[str]:
 
 
 def test_curves_have_units_and_the_paper_s_names() -> None:
-    shown = texts(plots.curves(history(), "bits"))
+    shown = texts(figures.curves(history(), "bits"))
     names = {"Transmitted data (GB)", "Training loss", "Test accuracy (%)", "One walk", "Gossip in pairs"}
     assert names <= set(shown)
     assert any("mean\u00a0±\u00a0σ over 3 repetitions" in text for text in shown)
-    assert "Wall-clock time (s)" in texts(plots.curves(history(), "time"))
-    assert "Virtual time (s)" in texts(plots.curves(history(), "time", time="Virtual time"))
+    assert "Wall-clock time (s)" in texts(figures.curves(history(), "time"))
+    assert "Virtual time (s)" in texts(figures.curves(history(), "time", time="Virtual time"))
 
 
 def test_a_task_without_accuracy_has_one_panel() -> None:
-    assert len(plots.curves(history(accuracy=False)).axes) == 1
+    assert len(figures.curves(history(accuracy=False)).axes) == 1
 
 
 def test_the_time_axis_is_logarithmic_when_one_curve_dwarfs_another() -> None:
-    assert plots.curves(history(), "time").axes[0].get_xscale() == "log"
-    assert plots.curves(history(), "iteration").axes[0].get_xscale() == "linear"
+    assert figures.curves(history(), "time").axes[0].get_xscale() == "log"
+    assert figures.curves(history(), "iteration").axes[0].get_xscale() == "linear"
 
 
 def test_an_unfinished_history_is_said_to_be_empty() -> None:
     with pytest.raises(StudyError, match="nothing to draw"):
-        plots.curves(frame([]))
+        figures.curves(frame([]))
 
 
 def test_an_algorithm_has_one_colour_everywhere_and_no_two_share_one() -> None:
     usual = ["multi_walk-1", "multi_walk-2", "multi_walk-4", "multi_walk-15", "async_gossip-pairwise", "sync_gossip"]
-    everything = plots.colours([*usual, "mine", "yours", "multi_walk-7", "async_gossip-matrix", "centralized"])
+    everything = figures.colours([*usual, "mine", "yours", "multi_walk-7", "async_gossip-matrix", "centralized"])
     assert len(set(everything.values())) == len(everything)
-    assert plots.colours(usual[:1])["multi_walk-1"] == everything["multi_walk-1"]
-    assert plots.colours(["mine"])["mine"] == plots.colours(["mine", "multi_walk-1"])["mine"]
+    assert figures.colours(usual[:1])["multi_walk-1"] == everything["multi_walk-1"]
+    assert figures.colours(["mine"])["mine"] == figures.colours(["mine", "multi_walk-1"])["mine"]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_algorithm_has_one_colour_everywhere_and_no_two_share_one() -> None:
     ],
 )
 def test_the_usual_labels_are_known_and_others_are_titles_themselves(label: str, title: str) -> None:
-    assert plots.title_of(label) == title
+    assert figures.title_of(label) == title
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_usual_labels_are_known_and_others_are_titles_themselves(label: str,
     ],
 )
 def test_values_have_units(axis: str, value: float, words: str) -> None:
-    assert plots.with_unit(axis, value) == words
+    assert figures.with_unit(axis, value) == words
 
 
 def test_a_time_line_has_a_bar_for_every_computation_and_transfer() -> None:
@@ -179,7 +179,7 @@ def test_nodes_that_train_beside_a_travelling_model_have_a_time_line() -> None:
     timing = wt.NetworkTiming(compute=1.0, latency=0.5)
     run = wt.train("digits", "digest", wt.graphs.cycle(4), timing=timing, stop=40, device="cpu", progress=False)
     assert {bar.owner > 0 for bar in bars_of(run.trace, 20.0)} == {True, False}
-    figure = plots.timeline(run.trace, end=20.0)
+    figure = figures.timeline(run.trace, end=20.0)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Computation", "Communication"]
 
 
@@ -188,12 +188,12 @@ def test_gradients_are_in_a_time_line_as_trainings_are(name: str) -> None:
     run = wt.train("digits", name, wt.graphs.cycle(4), stop=20, device="cpu", progress=False)
     computed = [bar for bar in bars_of(run.trace, 1e9) if bar.computing]
     assert len(computed) >= 20
-    assert plots.timeline(run.trace).axes
+    assert figures.timeline(run.trace).axes
 
 
 def test_a_trace_without_training_has_no_time_line() -> None:
     with pytest.raises(StudyError, match="no training"):
-        plots.timeline(FIGURE_1.head(0))
+        figures.timeline(FIGURE_1.head(0))
 
 
 def test_every_family_can_be_drawn() -> None:
@@ -205,7 +205,7 @@ def test_every_family_can_be_drawn() -> None:
         graphs.complete(5),
         graphs.star(70),
     ):
-        assert plots.network(graph).axes
+        assert figures.network(graph).axes
 
 
 GRAPHS = {
@@ -221,7 +221,7 @@ GRAPHS = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_edge_runs_through_a_node_that_is_not_its_end(name: str) -> None:
     graph = GRAPHS[name]
-    places = plots.positions(graph)
+    places = figures.positions(graph)
     width = float(np.ptp(places, axis=0).max())
     for a, b in graph.edge_list():
         along = places[b] - places[a]
@@ -233,7 +233,7 @@ def test_no_edge_runs_through_a_node_that_is_not_its_end(name: str) -> None:
 
 def test_nodes_of_a_site_stay_together() -> None:
     graph = graphs.us_five_sites()
-    places, sites = plots.positions(graph), graph.sites
+    places, sites = figures.positions(graph), graph.sites
     assert sites is not None
     for site in range(len(sites.names)):
         assert np.ptp(places[sites.site_of == site], axis=0).max() < 0.7
@@ -242,37 +242,37 @@ def test_nodes_of_a_site_stay_together() -> None:
 def test_a_run_s_history_and_task_are_drawn_as_they_are() -> None:
     task = wt.tasks.digits(nodes=4, alpha=1.0, seed=0)
     run = wt.train(task, wt.MultiWalk(walks=2), wt.graphs.cycle(4), stop=wt.Stop(iterations=20), device="cpu")
-    alone = plots.curves(run.history)
+    alone = figures.curves(run.history)
     assert not alone.legends  # nobody gave it a name
     assert "One repetition." in texts(alone)
-    both = plots.curves({"mine": run.history, "theirs": run.history}, "bits")
+    both = figures.curves({"mine": run.history, "theirs": run.history}, "bits")
     assert {"mine", "theirs"} <= set(texts(both))
-    shown = texts(plots.partition(task))
+    shown = texts(figures.partition(task))
     assert {str(digit) for digit in range(10)} <= set(shown)
-    assert plots.timeline(run.trace).axes
+    assert figures.timeline(run.trace).axes
 
 
 def test_a_time_line_says_what_it_leaves_out() -> None:
-    note = next(text for text in texts(plots.timeline(FIGURE_1, end=4.5, names=list("abcd"))) if "shown" in text)
+    note = next(text for text in texts(figures.timeline(FIGURE_1, end=4.5, names=list("abcd"))) if "shown" in text)
     assert " ".join(note.split()) == (
         "Of 6.5 s, the first 4.5 s are shown. 1 of 4 nodes are left out: nothing is trained or sent there meanwhile."
     )
-    assert not any("left out" in text for text in texts(plots.timeline(FIGURE_1, end=10.0)))
+    assert not any("left out" in text for text in texts(figures.timeline(FIGURE_1, end=10.0)))
 
 
 def test_a_graph_too_large_to_see_is_refused() -> None:
     with pytest.raises(GraphError, match="at most"):
-        plots.network(graphs.cycle(5000))
+        figures.network(graphs.cycle(5000))
 
 
 def test_a_partition_needs_samples() -> None:
     with pytest.raises(DataError):
-        plots.partition(np.zeros((3, 0)))
+        figures.partition(np.zeros((3, 0)))
 
 
 def test_an_algorithm_has_its_colour_in_theory_s_figures_too() -> None:
     look = looks(["MW R=4, cycle", "gossip, cycle", "MW R=4, complete", "gossip (matrix)"], AsyncGossip())
-    usual = plots.colours(["multi_walk-4", "async_gossip-pairwise", "async_gossip-matrix"])
+    usual = figures.colours(["multi_walk-4", "async_gossip-pairwise", "async_gossip-matrix"])
     assert look["MW R=4, cycle"].colour == look["MW R=4, complete"].colour == usual["multi_walk-4"]
     assert look["gossip, cycle"].colour == usual["async_gossip-pairwise"]
     assert look["gossip (matrix)"].colour == usual["async_gossip-matrix"]
@@ -285,5 +285,5 @@ def test_an_algorithm_has_its_colour_in_theory_s_figures_too() -> None:
 def test_a_study_that_diverged_is_drawn_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     broken = history()
     broken.loc[broken["iteration"] > 0, ["train_loss", "test_accuracy"]] = math.nan
-    plots.curves(broken, "time")
+    figures.curves(broken, "time")
     assert not list(recwarn)

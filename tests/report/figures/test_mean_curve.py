@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from walktalk.records import HistoryRow, frame
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.report.figures.axes import mean_curve
 
 
@@ -40,7 +40,7 @@ def test_where_nobody_has_a_number_there_is_a_gap() -> None:
     rows = [row(0, k, float(k), loss) for k, loss in enumerate([3.0, math.nan, 1.0])]
     curve = mean_curve(frame(rows), "iteration", "train_loss")
     assert np.isnan(curve.mean).tolist() == [False, True, False]
-    panel = plots.curves(frame(rows)).axes[0]
+    panel = figures.curves(frame(rows)).axes[0]
     alone = [line for line in panel.lines if line.get_marker() == "."]
     assert alone[0].get_ydata().tolist() == [3.0, 1.0]  # points that no line can show
 

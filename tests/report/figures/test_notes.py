@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.report.figures.style import legend_columns, styled
 
 
@@ -19,25 +19,25 @@ def runs(**repetitions: int) -> pd.DataFrame:
     [({"a": 3, "b": 3}, "over 3 repetitions"), ({"a": 2, "b": 5}, "over 2 to 5 repetitions"), ({"a": 1}, "One rep")],
 )
 def test_the_number_of_repetitions_is_that_of_the_data(counts: dict[str, int], words: str) -> None:
-    assert words in plots.spread_words([runs(**counts)])
+    assert words in figures.spread_words([runs(**counts)])
 
 
 def test_what_is_missing_is_counted() -> None:
     whole = runs(a=4)
-    assert plots.missing_words([whole]) == ""
+    assert figures.missing_words([whole]) == ""
     one = whole.assign(train_loss=[float("nan"), 1.0, 1.0, 1.0])
-    assert plots.missing_words([one]) == "1 of 4 evaluations was not a number and is left out of the means."
+    assert figures.missing_words([one]) == "1 of 4 evaluations was not a number and is left out of the means."
     three = whole.assign(train_loss=[float("nan"), 1.0, float("inf"), float("nan")])
-    assert plots.missing_words([three, whole]).startswith("3 of 8 evaluations were not a number and are")
+    assert figures.missing_words([three, whole]).startswith("3 of 8 evaluations were not a number and are")
 
 
 def test_note_legend_and_panel_are_one_above_another() -> None:
-    figure = plots.new_figure(4.0, 3.0)
+    figure = figures.new_figure(4.0, 3.0)
     panel = figure.subplots()
     panel.plot([1, 2], [1, 2], label="a line")
     panel.set_xlabel("Iterations")
-    plots.legend_below(figure, *panel.get_legend_handles_labels())
-    plots.note_below(
+    figures.legend_below(figure, *panel.get_legend_handles_labels())
+    figures.note_below(
         figure, ["A sentence that is much too long for one line of a figure as small as this.", "", "α = 1."]
     )
     figure.canvas.draw()
@@ -54,20 +54,20 @@ def test_note_legend_and_panel_are_one_above_another() -> None:
 def test_a_legend_of_many_algorithms_leaves_the_panel_its_room(lines: int) -> None:
     """A study of the whole family, each with several codecs, had no place left for a panel and no figure at all."""
     with styled():
-        figure = plots.new_figure(7.6, 3.3)
+        figure = figures.new_figure(7.6, 3.3)
         panel = figure.subplots()
         for k in range(lines):
             panel.plot([1, 2], [1, k], label=f"The algorithm number {k}, with a codec")
-        plots.legend_below(figure, *panel.get_legend_handles_labels())
-        plots.note_below(figure, ["One repetition."])
+        figures.legend_below(figure, *panel.get_legend_handles_labels())
+        figures.note_below(figure, ["One repetition."])
         figure.canvas.draw()
         assert panel.get_window_extent().height / figure.dpi > 1.3
         assert figure.legends[0].get_window_extent().y1 <= panel.get_tightbbox().y0
 
 
 def test_without_sentences_there_is_no_note() -> None:
-    figure = plots.new_figure(4.0, 3.0)
-    plots.note_below(figure, ["", ""])
+    figure = figures.new_figure(4.0, 3.0)
+    figures.note_below(figure, ["", ""])
     assert not figure.texts
 
 

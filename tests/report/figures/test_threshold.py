@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from walktalk.core.errors import StudyError
-from walktalk.report import figures as plots
+from walktalk.report import figures
 
 
 def ends(*rows: tuple[str, float]) -> pd.DataFrame:
@@ -23,7 +23,7 @@ def test_a_mark_for_every_r_and_a_line_for_gossip():
         ("async_gossip-pairwise", 1.0),
         ("multi_walk-4", float("nan")),
     )
-    panel = plots.threshold(table, 4.5, notes=["Complete graph."]).axes[0]
+    panel = figures.threshold(table, 4.5, notes=["Complete graph."]).axes[0]
     assert panel.get_xscale() == "log"
     line = panel.lines[0]
     assert line.get_xdata().tolist() == [1, 8]
@@ -35,4 +35,4 @@ def test_a_mark_for_every_r_and_a_line_for_gossip():
 
 def test_without_walks_there_is_nothing_to_draw():
     with pytest.raises(StudyError, match="no run of Multi-Walk"):
-        plots.threshold(ends(("async_gossip-pairwise", 1.0)), 4.5)
+        figures.threshold(ends(("async_gossip-pairwise", 1.0)), 4.5)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from walktalk.core.errors import StudyError
-from walktalk.report import figures as plots
+from walktalk.report import figures
 
 NAMES = {"visit": "fresh", "node": "at the nodes"}
 
@@ -14,7 +14,7 @@ NAMES = {"visit": "fresh", "node": "at the nodes"}
 def test_a_bar_for_every_algorithm_and_variant_that_was_run():
     rows = [("multi_walk-1", "visit", 1.0), ("multi_walk-1", "visit", 2.0), ("async_gossip-pairwise", "node", 0.5)]
     table = pd.DataFrame(rows, columns=["algorithm", "variant", "train_loss"])
-    figure = plots.variants({"one": table, "two": table}, value="train_loss", y="Loss", names=NAMES)
+    figure = figures.variants({"one": table, "two": table}, value="train_loss", y="Loss", names=NAMES)
     heights = [bar.get_height() for bar in figure.axes[0].patches]
     assert sorted(h for h in heights if h == h) == [0.5, 1.5]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == list(NAMES.values())
@@ -28,7 +28,7 @@ def test_repeated_bars_are_pale_and_spreads_have_their_number():
         ("multi_walk-1", "node", 2.0, True),
     ]
     table = pd.DataFrame(rows, columns=["algorithm", "variant", "train_loss", "repeated"])
-    figure = plots.variants({"one": table}, value="train_loss", y="Loss", names=NAMES, notes=["Pale: repeated."])
+    figure = figures.variants({"one": table}, value="train_loss", y="Loss", names=NAMES, notes=["Pale: repeated."])
     solid, pale = figure.axes[0].patches
     assert solid.get_alpha() is None
     assert pale.get_alpha() < 1
@@ -39,4 +39,4 @@ def test_repeated_bars_are_pale_and_spreads_have_their_number():
 
 def test_nothing_to_draw():
     with pytest.raises(StudyError, match="no table"):
-        plots.variants({}, value="train_loss", y="Loss", names=NAMES)
+        figures.variants({}, value="train_loss", y="Loss", names=NAMES)

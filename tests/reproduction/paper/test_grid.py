@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from walktalk.records import HistoryRow, frame
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.reproduction.paper.drawing.family import fall_words, rate_falls, setting_of
 from walktalk.reproduction.paper.drawing.figures import Cell, Shown, grid, titles
 
@@ -37,7 +37,7 @@ def note(figure: object) -> str:
 
 def test_no_two_panels_have_one_title():
     panels = [Shown("Cycle", history()), Shown("Complete graph", history())]
-    one = [Cell(0, x, value) for x in plots.AXES for value in ("train_loss", "test_accuracy")]
+    one = [Cell(0, x, value) for x in figures.AXES for value in ("train_loss", "test_accuracy")]
     assert len(set(titles(one, panels[:1]))) == 6
     two = [Cell(panel, "iteration", value) for panel in (0, 1) for value in ("train_loss", "test_accuracy")]
     assert titles(two, panels) == ["Cycle: loss", "Cycle: accuracy", "Complete graph: loss", "Complete graph: accuracy"]
@@ -81,7 +81,7 @@ def test_failures_falls_of_the_rate_and_what_would_have_been():
     upright = [line.get_xdata()[0] for line in figure.axes[0].lines if len(set(line.get_xdata())) == 1]
     assert sorted(upright) == [300.0, 600.0, 675.0, 810.0]
     thin = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.8]
-    assert {line.get_color() for line in thin} == set(plots.colours(history()["algorithm"]).values())
+    assert {line.get_color() for line in thin} == set(figures.colours(history()["algorithm"]).values())
     words = note(figure)
     for part in (
         "Erdős–Rényi (0.3); Handwritten digits; V = 20 nodes; α = 1.",
@@ -110,8 +110,8 @@ def test_the_rate_falls_where_the_specification_says():
     assert fall_words([found], marked=False) == "The learning rate falls to a tenth at 75 % and 90 % of a run."
 
 
-@pytest.mark.parametrize("x", plots.AXES)
-def test_histories_that_begin_and_end_elsewhere_share_their_axis(x: plots.Axis):
+@pytest.mark.parametrize("x", figures.AXES)
+def test_histories_that_begin_and_end_elsewhere_share_their_axis(x: figures.Axis):
     short = history().query("iteration <= 5")
     axes = grid([Shown("a", history()), Shown("b", short)], [[Cell(0, x, "train_loss"), Cell(1, x, "train_loss")]]).axes
     assert axes[0].get_xlim() == axes[1].get_xlim()

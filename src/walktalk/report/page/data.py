@@ -14,7 +14,7 @@ from walktalk.core.errors import UserError
 from walktalk.learning import Task
 from walktalk.protocols import Described
 from walktalk.records import HistoryRow
-from walktalk.report import figures as plots
+from walktalk.report import figures
 from walktalk.report.figures import AXES, is_share, mean_curve
 from walktalk.report.study import Study
 
@@ -38,7 +38,7 @@ def network_data(study: Study, samples: list[int] | None, names: Sequence[str] |
     title = {"name": graph.name, "nodes": graph.nodes, "edges": graph.edges, "notes": list(graph.notes)}
     if graph.nodes > MOST_NODES:
         return title
-    places = plots.positions(graph)
+    places = figures.positions(graph)
     low, span = places.min(axis=0), float(np.ptp(places, axis=0).max()) or 1.0
     edges = graph.edge_list()
     kept = np.linspace(0, len(edges) - 1, MOST_EDGES).astype(int) if len(edges) > MOST_EDGES else np.arange(len(edges))
@@ -60,7 +60,7 @@ def partition_data(task: Task, alpha: float | None) -> dict[str, Any] | None:
     """Samples of each class at each node; none where the task has no classes."""
     if task.labels is None:
         return None
-    classes, counts = plots.class_counts(task)
+    classes, counts = figures.class_counts(task)
     return {
         "classes": [str(name) for name in classes],
         "counts": counts[:MOST_COLUMNS].tolist(),

@@ -159,7 +159,7 @@ SCRIPTS = (  # in the order in which they build on each other
     "target.js",
     "table.js",
     "network.js",
-    *(f"replay/{name}.js" for name in ("decode", "course", "words", "scene", "strip", "panel", "player")),
+    *(f"replay/{name}.js" for name in ("decode", "timeline", "words", "scene", "strip", "panel", "player")),
     "page.js",
 )
 

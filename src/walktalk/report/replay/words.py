@@ -54,6 +54,7 @@ WORDS: dict[str, str] = {
     "interrupted": "breaks off the exchange with node {peer}",
     "left_out": "goes on without node {peer}, which is late[ in round {number}|]",
     "catches_up": "catches up, to round {number}",
+    "disbelieved": "lets go of what node {peer} sent: it says a round far from its own[, {number}|]",
     "begins_again": "goes on with its own model: nothing has come for long",
     "silent": "has heard nothing from node {peer} for too long",
     "found": "is connected to node {peer}",

@@ -66,7 +66,7 @@ class Gathered:
                 old.unlink()
         missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
         if missing > WORTH_A_WORD:
-            self.say(f"{name}: {missing / 1e6:,.1f} MB of its diary")
+            self.say(f"{name}: {missing / 1e6:,.1f} MB of its event log")
         came = [caller.fetch(name, file, size, self.folder / name / file) for file, size in files.items()]
         return all(came)
 

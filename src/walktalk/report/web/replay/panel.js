@@ -95,19 +95,19 @@
   };
 
   // The last events of a node, a walk, or of everybody, newest first.
-  R.fillStory = function (list, course, words, places, seek) {
+  R.fillStory = function (list, timeline, words, places, seek) {
     list.replaceChildren(
       ...places.map((i) => {
-        const time = el("time", {}, R.seconds(course.e.time[i], course.end));
-        const text = R.sentence(course, words, i);
+        const time = el("time", {}, R.seconds(timeline.e.time[i], timeline.end));
+        const text = R.sentence(timeline, words, i);
         return el("li", {}, el("button", { type: "button", onclick: () => seek(i) }, time, " ", text));
       }),
     );
   };
 
   // Which events are told: those of whoever is followed; of nobody in particular, what a person would look at.
-  R.told = function (course, follow) {
-    const { e } = course, found = [];
+  R.told = function (timeline, follow) {
+    const { e } = timeline, found = [];
     const plain = e.kinds.map((name) => /^(record|combine\.copy|combine\.update|encode|decode|counted|saved)|\.control$/.test(name));
     for (let i = 0; i < e.n; i++) {
       if (follow.node >= 0 ? e.node[i] === follow.node || (e.peer[i] === follow.node && e.link[i] < 0 && !plain[e.kind[i]]) :
@@ -122,16 +122,16 @@
     return told.slice(Math.max(0, k + 1 - STORY), k + 1).reverse();
   };
 
-  R.legendOf = function (course) {
+  R.legendOf = function (timeline) {
     const entries = [["train", "trains"]];
-    if (course.walks.size) entries.push(["walk", "a walk, by its number"]);
-    if (course.run.aggregators.length) entries.push(["aggregator", "aggregates"]);
-    if (course.flights.some((f) => f.model && f.walk <= 0)) entries.push(["model", "a model on its way"]);
-    if (course.flights.some((f) => !f.model)) entries.push(["control", "a message without a model"]);
-    if (course.mixes.length) entries.push(["mix", "mixes models"]);
-    if (course.flights.some((f) => f.lost)) entries.push(["lost", "a message lost"]);
-    if (course.nodes.some((states) => states.some((s) => s.state === R.DEAD))) entries.push(["dead", "dead"]);
-    if (course.cuts.length) entries.push(["cut", "cut off"]);
+    if (timeline.walks.size) entries.push(["walk", "a walk, by its number"]);
+    if (timeline.run.aggregators.length) entries.push(["aggregator", "aggregates"]);
+    if (timeline.flights.some((f) => f.model && f.walk <= 0)) entries.push(["model", "a model on its way"]);
+    if (timeline.flights.some((f) => !f.model)) entries.push(["control", "a message without a model"]);
+    if (timeline.mixes.length) entries.push(["mix", "mixes models"]);
+    if (timeline.flights.some((f) => f.lost)) entries.push(["lost", "a message lost"]);
+    if (timeline.nodes.some((states) => states.some((s) => s.state === R.DEAD))) entries.push(["dead", "dead"]);
+    if (timeline.cuts.length) entries.push(["cut", "cut off"]);
     return entries.map(([name, text]) => el("span", {}, el("i", { class: `wr-key wr-key-${name}`, "aria-hidden": "true" }), text));
   };
 })((window.WalktalkReplay = window.WalktalkReplay || {}));

@@ -23,8 +23,8 @@
 
     // -- what it looks like --------------------------------------------------------------------------------------
 
-    show(course, colourOfWalk, colour) {
-      this.course = course;
+    show(timeline, colourOfWalk, colour) {
+      this.timeline = timeline;
       this.colourOfWalk = colourOfWalk;
       this.colour = colour;
       this.stillFor = "";
@@ -90,9 +90,9 @@
     // -- what stands still -----------------------------------------------------------------------------------------
 
     drawStill(moment) {
-      const dead = this.x.map((_, v) => R.stateOf(this.course, v, moment.i));
-      const sides = R.sidesAt(this.course, moment.i);
-      const aggregator = R.aggregatorAt(this.course, moment.t);
+      const dead = this.x.map((_, v) => R.stateOf(this.timeline, v, moment.i));
+      const sides = R.sidesAt(this.timeline, moment.i);
+      const aggregator = R.aggregatorAt(this.timeline, moment.t);
       const key = `${dead.join("")}|${sides.map((s) => [...s].join(" "))}|${aggregator}|${moment.node}`;
       if (key === this.stillFor) return;
       this.stillFor = key;
@@ -210,10 +210,10 @@
 
     // Trainings that go on, each with its colour and its place among those at the same node; no more than three a node.
     trainingNow() {
-      const { moment, course } = this, found = [];
+      const { moment, timeline } = this, found = [];
       this.busy = new Map(); // node -> the colour that fills it
       const count = new Map();
-      R.under_way(course.trainings, moment.i, moment.t, 0, (it) => {
+      R.under_way(timeline.trainings, moment.i, moment.t, 0, (it) => {
         if (it.j <= moment.i || (it.flight && this.share(it.flight) < 1)) return; // it begins when the walk is there
         const place = count.get(it.node) || 0, colour = it.walk > 0 ? this.colourOfWalk(it.walk) : this.colour;
         count.set(it.node, place + 1);
@@ -231,7 +231,7 @@
     drawTraining(g, { it, place, colour }) {
       const r = this.radius;
       if (place === 0) {
-        this.shape(g, it.node, r * 0.86, R.aggregatorAt(this.course, this.moment.t) === it.node);
+        this.shape(g, it.node, r * 0.86, R.aggregatorAt(this.timeline, this.moment.t) === it.node);
         g.fillStyle = colour;
         g.fill();
       }
@@ -261,9 +261,9 @@
     }
 
     drawRings(g) {
-      const { course, moment } = this, lasts = RING * moment.speed;
+      const { timeline, moment } = this, lasts = RING * moment.speed;
       const since = (list) => R.last(list, moment.t - lasts, (it) => it.t) + 1;
-      const mixes = course.mixes, incidents = course.incidents;
+      const mixes = timeline.mixes, incidents = timeline.incidents;
       for (let k = Math.max(since(mixes), R.last(mixes, moment.t, (it) => it.t) - 400); k < mixes.length && mixes[k].t <= moment.t; k++)
         this.ring(g, mixes[k].node, (moment.t - mixes[k].t) / lasts, this.colour, 1.6);
       for (let k = since(incidents); k < incidents.length && incidents[k].t <= moment.t; k++) {
@@ -293,9 +293,9 @@
 
     // Messages on their way, each with how far it is and its colour; those without a model only where there is room.
     flyingNow() {
-      const { course, moment } = this, longer = moment.stepping || moment.calm ? 0 : HOP * moment.speed;
+      const { timeline, moment } = this, longer = moment.stepping || moment.calm ? 0 : HOP * moment.speed;
       const found = [];
-      R.under_way(course.flights, moment.i, moment.t, longer, (f) => {
+      R.under_way(timeline.flights, moment.i, moment.t, longer, (f) => {
         const share = this.share(f);
         if (share < 0 || share > (f.lost ? 1.6 : 1) || found.length > 1500) return;
         if (!f.model && (!this.named || found.length > 300)) return;
@@ -332,22 +332,22 @@
     }
 
     drawTrails(g) {
-      const { course, moment } = this;
-      if (course.walks.size > TOKENS.trail) return;
-      for (const [walk, stations] of course.walks)
+      const { timeline, moment } = this;
+      if (timeline.walks.size > TOKENS.trail) return;
+      for (const [walk, stations] of timeline.walks)
         this.drawTrail(g, stations, R.last(stations, moment.i, (s) => s.i), this.colourOfWalk(walk));
     }
 
     drawWalks(g) {
-      const { course, moment } = this;
+      const { timeline, moment } = this;
       this.tokens = [];
-      const size = course.walks.size <= TOKENS.number ? Math.max(6, Math.min(10, this.radius * 0.62)) : 3;
-      for (const [walk, stations] of course.walks) {
+      const size = timeline.walks.size <= TOKENS.number ? Math.max(6, Math.min(10, this.radius * 0.62)) : 3;
+      for (const [walk, stations] of timeline.walks) {
         const k = R.last(stations, moment.i, (s) => s.i);
         const station = stations[Math.max(k, 0)];
         if (station.gone && !(station.flight && this.share(station.flight) < 0.62)) continue;
         const colour = this.colourOfWalk(walk);
-        const [x, y] = this.placeOfWalk(walk, station, course.walks.size);
+        const [x, y] = this.placeOfWalk(walk, station, timeline.walks.size);
         this.tokens.push({ walk, x, y });
         g.beginPath();
         g.arc(x, y, size, 0, 2 * Math.PI);
@@ -406,7 +406,7 @@
       g.textBaseline = "middle";
       const below = (this.network.names || []).some((name) => name.length > LONGEST_WITHIN); // all, where one has to
       for (let v = 0; v < this.x.length; v++) {
-        const state = R.stateOf(this.course, v, this.moment.i);
+        const state = R.stateOf(this.timeline, v, this.moment.i);
         const name = this.network.names ? this.network.names[v] : String(v);
         if (below) this.drawBelow(g, name, v);
         if (state === R.DEAD || (below && state !== R.PAUSED)) continue;

@@ -9,17 +9,17 @@
       this.canvas = canvas;
     }
 
-    show(course, ink, colour) {
-      Object.assign(this, { course, ink, colour });
+    show(timeline, ink, colour) {
+      Object.assign(this, { timeline, ink, colour });
       this.draw();
     }
 
     at(t) {
-      return EDGE + ((this.width - 2 * EDGE) * t) / Math.max(this.course.end, 1e-12);
+      return EDGE + ((this.width - 2 * EDGE) * t) / Math.max(this.timeline.end, 1e-12);
     }
 
     timeAt(x) {
-      return Math.max(0, Math.min(1, (x - EDGE) / (this.width - 2 * EDGE))) * this.course.end;
+      return Math.max(0, Math.min(1, (x - EDGE) / (this.width - 2 * EDGE))) * this.timeline.end;
     }
 
     draw() {
@@ -36,14 +36,14 @@
     }
 
     drawScenes(g) {
-      const { scenes } = this.course.run;
+      const { scenes } = this.timeline.run;
       if (scenes.length < 2) return;
       g.fillStyle = this.ink.site;
       for (const [from, to] of scenes) g.fillRect(this.at(from), 0, Math.max(2, this.at(to) - this.at(from)), this.height);
     }
 
     drawBusy(g) {
-      const { e, trained, end } = this.course;
+      const { e, trained, end } = this.timeline;
       const bins = new Float64Array(Math.max(1, Math.floor((this.width - 2 * EDGE) / 3)));
       for (const it of trained) bins[Math.min(bins.length - 1, Math.floor((e.time[it.i] / Math.max(end, 1e-12)) * bins.length))]++;
       const most = Math.max(...bins, 1);
@@ -58,7 +58,7 @@
 
     drawIncidents(g) {
       const seen = new Set(); // one mark a pixel and kind is enough
-      for (const it of this.course.incidents) {
+      for (const it of this.timeline.incidents) {
         const x = Math.round(this.at(it.t)), key = `${x}${it.mark}${it.name === "lost"}`;
         if (seen.has(key)) continue;
         seen.add(key);
@@ -88,22 +88,22 @@
       this.seek = seek;
     }
 
-    show(course, ink, colour) {
+    show(timeline, ink, colour) {
       if (this.plot) this.plot.destroy();
       this.plot = null;
-      Object.assign(this, { course, ink, colour });
-      this.curve = course.run.curve;
+      Object.assign(this, { timeline, ink, colour });
+      this.curve = timeline.run.curve;
       if (!window.uPlot || this.curve.time.length < 2) return;
       const loss = this.curve.loss.filter((v) => v !== null && v > 0);
       const steep = loss.length > 1 && Math.max(...loss) / Math.min(...loss) > 20;
       const axis = { stroke: ink.muted, grid: { stroke: ink.grid, width: 1 }, ticks: { show: false }, font: `11px ${ink.font}` };
-      const unit = window.Walktalk.format.unitOf("time", course.end);
+      const unit = window.Walktalk.format.unitOf("time", timeline.end);
       const whole = { stroke: colour, width: 1, alpha: 0.35, points: { show: false } };
       this.plot = new window.uPlot(
         {
           width: this.element.clientWidth, height: this.element.clientHeight, legend: { show: false },
           cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
-          scales: { x: { time: false, range: [0, course.end] }, y: steep ? { distr: 3 } : {} },
+          scales: { x: { time: false, range: [0, timeline.end] }, y: steep ? { distr: 3 } : {} },
           axes: [
             { ...axis, space: 60, size: 26, values: (_, at) => at.map((v) => `${window.Walktalk.format.plain(v / unit.size)} ${unit.name}`) },
             { ...axis, size: 46, space: 28, ...(steep ? { splits: (_, __, low, high) => powers(low, high) } : {}), values: (_, at) => at.map((v) => (v === null ? "" : window.Walktalk.format.plain(v))) },

@@ -11,7 +11,7 @@
   R.DEAD = DEAD;
   R.PAUSED = PAUSED;
 
-  R.course = function (run, nodes, incidents) {
+  R.timeline = function (run, nodes, incidents) {
     const e = R.decode(run.events);
     const c = {
       run, e, end: run.end, trainings: [], flights: [], mixes: [], incidents: [], cuts: [], trained: [],
