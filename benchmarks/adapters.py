@@ -203,7 +203,7 @@ class Bench:
             self.trainer.forms.stacked
         )  # a graph knows the kernels that it was recorded with
         given = self.wave(self.options.width)
-        return error, lambda: self.trainer.train(*given), self.options.width
+        return error, lambda: self.trainer.train(TrainingRows(*given)), self.options.width
 
     def error(self, model: Any) -> float:
         with self.trainer.arithmetic.products(self.trainer.device), warnings.catch_warnings():

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows
 from walktalk.learning.data.files import CropAndFlip
 from walktalk.learning.models import resnet20
 
@@ -81,9 +81,9 @@ def measure(one: Task, arithmetic: Arithmetic, width: int, seconds: float, devic
         one, batch_size=BATCH, local_steps=STEPS, optimizer=optimizer, device=device, arithmetic=arithmetic
     )
     given = wave(trainer, width, device)
-    update = trainer.train(*given)[0] - given[0]
-    again = trainer.train(*given)[0] - given[0]
-    calls = rate(lambda: trainer.train(*given), seconds, device)
+    update = trainer.train(TrainingRows(*given))[0] - given[0]
+    again = trainer.train(TrainingRows(*given))[0] - given[0]
+    calls = rate(lambda: trainer.train(TrainingRows(*given)), seconds, device)
     expected = reference[: len(update)]
     graphed = trainer.forms.graphed is not None and trainer.forms.graphed.works
     return {
@@ -134,7 +134,10 @@ def main() -> None:
     )
     given = wave(fp32, max(widths), device)
     reference = torch.cat(
-        [fp32.train(*(t[k : k + 20] for t in given))[0] - given[0][k : k + 20] for k in range(0, max(widths), 20)]
+        [
+            fp32.train(TrainingRows(*(t[k : k + 20] for t in given)))[0] - given[0][k : k + 20]
+            for k in range(0, max(widths), 20)
+        ]
     )
     kinds = [("fp32", None), ("tf32", None), ("tf32", True), ("bf16", False), ("bf16", True)]
     results = []

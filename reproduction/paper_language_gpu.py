@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from paper_runs import Speed, Watch, tell, write_facts, write_records
-from walktalk.learning import Trainer
+from walktalk.learning import Trainer, TrainingRows
 from walktalk.reproduction.paper.figures import settings
 from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import PlannedRun, RunRecord, make_spec, prepare, spec_mapping
@@ -124,13 +124,13 @@ def timed(trainer: Trainer, initial: Tensor) -> tuple[Tensor, float]:
     part, lr = torch.zeros(1, dtype=torch.int64, device=device), torch.full((1,), 1e-4, device=device)
     state = torch.zeros(1, trainer.state_width, device=device)
     row = initial.to(device).unsqueeze(0)
-    after = trainer.train_on_loan(row, part, torch.tensor([1], device=device), lr, state)[1]
+    after = trainer.train(TrainingRows(row, part, torch.tensor([1], device=device), lr, state, on_loan=True))[1]
     assert after is not None
     gradient = after[0, : trainer.parameters].clone()
     synchronize()
     began = time.perf_counter()
     for key in range(STEPS_TIMED if device.type == "cuda" else 1):
-        trainer.train_on_loan(row, part, torch.tensor([key], device=device), lr, state)
+        trainer.train(TrainingRows(row, part, torch.tensor([key], device=device), lr, state, on_loan=True))
     synchronize()
     return gradient, (time.perf_counter() - began) / (STEPS_TIMED if device.type == "cuda" else 1)
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.core.errors import ModelError
-from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows
 from walktalk.learning.models import LoraLinear
 from walktalk.learning.stacked import SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of, lighten, plain_gradient, probe, stack
@@ -231,10 +231,10 @@ def test_on_a_gpu_a_wave_is_one_graph_through_one_base(transformer):
     assert trainer.forms.graphed is not None
     rows, numbers = trainer.initial_row(0).repeat(8, 1), torch.arange(8, device="cuda")
     rates = torch.full((8,), 0.1, device="cuda")
-    trained, _ = trainer.train(rows, numbers, numbers, rates)
+    trained, _ = trainer.train(TrainingRows(rows, numbers, numbers, rates))
     assert trainer.forms.graphed.works
     plain = Trainer(task, batch_size=8)
-    expected, _ = plain.train(rows.cpu(), numbers.cpu(), numbers.cpu(), rates.cpu())
+    expected, _ = plain.train(TrainingRows(rows.cpu(), numbers.cpu(), numbers.cpu(), rates.cpu()))
     change, wanted = (trained - rows).cpu(), expected - rows.cpu()
     assert float((change - wanted).norm()) < 0.1 * float(wanted.norm())
 
@@ -255,10 +255,10 @@ def test_on_a_gpu_a_model_that_looks_at_numbers_trains_without_a_graph():
     rows, numbers = trainer.initial_row(0).repeat(8, 1), torch.arange(8, device="cuda")
     stream = torch.cuda.current_stream()
     with pytest.warns(UserWarning, match="look at numbers"):
-        first, _ = trainer.train(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda"))
+        first, _ = trainer.train(TrainingRows(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda")))
     assert torch.cuda.current_stream() == stream
     assert len(torch.randn(2, device="cuda")) == 2  # torch's own numbers can still be drawn
-    again, _ = trainer.train(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda"))
+    again, _ = trainer.train(TrainingRows(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda")))
     assert torch.equal(first, again)
     assert not torch.equal(first, rows)
 

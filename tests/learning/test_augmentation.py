@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 import walktalk as wt
 from tests.learning import plain
-from walktalk.learning import Trainer, tasks
+from walktalk.learning import Trainer, TrainingRows, tasks
 from walktalk.learning.samples import Column
 
 X, Y = plain.images(40, 6), plain.classes(40, count=3)
@@ -76,9 +76,9 @@ def test_a_row_sees_the_same_alone_and_in_a_wave_and_something_new_in_every_step
     trainer = Trainer(noisy("torch"), batch_size=4, local_steps=1)
     start, nodes, rate = trainer.initial_row(0), torch.tensor([0, 1, 1]), torch.full((3,), 0.1)
     keys = torch.tensor([5, 6, 7])
-    together, _ = trainer.train(start.repeat(3, 1), nodes, keys, rate)
+    together, _ = trainer.train(TrainingRows(start.repeat(3, 1), nodes, keys, rate))
     for k in range(3):
-        alone, _ = trainer.train(start[None], nodes[k : k + 1], keys[k : k + 1], rate[:1])
+        alone, _ = trainer.train(TrainingRows(start[None], nodes[k : k + 1], keys[k : k + 1], rate[:1]))
         assert torch.allclose(alone[0], together[k], atol=1e-6)
     column, places = trainer.data.inputs, torch.tensor([[3, 3], [3, 3]])
     first, second = (column.for_training(places, torch.tensor([8, 9]), step) for step in range(2))
@@ -90,7 +90,7 @@ def test_each_sample_of_a_wave_is_read_once():
     trainer = Trainer(tasks.torch(nn.Linear(6, 3), functional.cross_entropy, parts), batch_size=4, local_steps=3)
     before = sum(part.reads for part in parts)
     rows = trainer.initial_row(0).repeat(2, 1)
-    trainer.train(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.tensor([0.1, 0.1]))
+    trainer.train(TrainingRows(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.tensor([0.1, 0.1])))
     assert sum(part.reads for part in parts) - before == 2 * 4 * 3
 
 

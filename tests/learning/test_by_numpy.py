@@ -77,10 +77,12 @@ def test_a_row_has_the_same_bytes_alone_and_in_any_wave(taken, name):
         task = BENCHED[name].task(64)
     trainer = Trainer(task, batch_size=8, local_steps=2, optimizer=SPECS["nesterov"])
     given = wave(trainer, 7)
-    together, _ = trainer.train(*given)
+    together, _ = trainer.train(TrainingRows(*given))
     assert trainer.forms.chain is not None or trainer.forms.same_bits.way == "plain"  # and not computed twice
     for first, last in ((0, 1), (6, 7), (1, 3), (2, 7)):
-        assert torch.equal(trainer.train(*(tensor[first:last] for tensor in given))[0], together[first:last])
+        assert torch.equal(
+            trainer.train(TrainingRows(*(tensor[first:last] for tensor in given)))[0], together[first:last]
+        )
 
 
 def test_torch_multiplies_with_several_threads_and_other_numbers(taken):
@@ -147,7 +149,7 @@ def test_a_training_has_one_thread_of_numpys(taken, monkeypatch):
     trainer = trainer_for(perceptron(12, 5), SPECS["plain"])
     matmul = np.matmul
     monkeypatch.setattr(np, "matmul", lambda *args, **named: seen.append(library.threads) or matmul(*args, **named))
-    trainer.train(*wave(trainer, 2))
+    trainer.train(TrainingRows(*wave(trainer, 2)))
     assert set(seen) == {1}
     assert library.threads == 4
 
@@ -157,7 +159,7 @@ def test_what_overflows_is_not_told_by_numpy(taken, recwarn):
     trainer = trainer_for(perceptron(12, 9, 5), SPECS["nesterov"])
     rows, parts, keys, lr = wave(trainer, 3)
     for _ in range(3):
-        rows, _ = trainer.train(rows, parts, keys, torch.full_like(lr, 1e30))
+        rows, _ = trainer.train(TrainingRows(rows, parts, keys, torch.full_like(lr, 1e30)))
     assert taken
     assert not torch.isfinite(rows).all()
     assert [str(one.message) for one in recwarn] == []

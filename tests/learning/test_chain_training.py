@@ -71,10 +71,10 @@ def test_a_row_has_the_same_bytes_alone_and_in_any_wave(threads, batch_size):
     try:
         trainer = Trainer(tasks.digits(nodes=20), batch_size=batch_size, optimizer=SPECS["nesterov"])
         everything = wave(trainer, 150)  # trained in pieces
-        together, _ = trainer.train(*everything)
+        together, _ = trainer.train(TrainingRows(*everything))
         losses, _ = trainer.evaluate(everything[0])
         for first, last in ((0, 1), (3, 4), (149, 150), (1, 3), (2, 90)):
-            alone, _ = trainer.train(*(tensor[first:last] for tensor in everything))
+            alone, _ = trainer.train(TrainingRows(*(tensor[first:last] for tensor in everything)))
             assert torch.equal(alone, together[first:last])
             assert torch.equal(trainer.evaluate(everything[0][first:last])[0], losses[first:last])
     finally:
@@ -83,18 +83,18 @@ def test_a_row_has_the_same_bytes_alone_and_in_any_wave(threads, batch_size):
 
 def test_what_was_trained_stays_when_the_memory_is_used_again():
     trainer = trainer_for(perceptron(12, 9, 5), SPECS["nesterov"])
-    first, _ = trainer.train(*wave(trainer, 4))
+    first, _ = trainer.train(TrainingRows(*wave(trainer, 4)))
     kept = first.clone()
-    trainer.train(*wave(trainer, 9))
+    trainer.train(TrainingRows(*wave(trainer, 9)))
     assert torch.equal(first, kept)
 
 
 def test_threads_may_share_a_trainer():
     trainer = trainer_for(perceptron(12, 9, 5), SPECS["nesterov"])
     given = wave(trainer, 6)
-    expected, _ = trainer.train(*given)
+    expected, _ = trainer.train(TrainingRows(*given))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: trainer.train(*given)[0], range(40)))
+        found = list(pool.map(lambda _: trainer.train(TrainingRows(*given))[0], range(40)))
     assert all(torch.equal(one, expected) for one in found)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import walktalk as wt
-from walktalk.learning import Extras, OptimizerSpec, Trainer
+from walktalk.learning import Extras, OptimizerSpec, Trainer, TrainingRows
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_steps_corrections_and_anchors(trainer: Trainer, steps: int, corrected: 
     correction = 0.3 * torch.randn(rows.shape, generator=generator) if corrected else None
     anchor = torch.randn(rows.shape, generator=generator) if anchored else None
     pulls = torch.tensor([0.5, 0.0, 2.0]) if anchored else None
-    found, _ = trainer.train(rows, parts, keys, lr, None, Extras(steps, False, correction, anchor, pulls))
+    found, _ = trainer.train(TrainingRows(rows, parts, keys, lr, None, Extras(steps, False, correction, anchor, pulls)))
     for k in range(3):
         walk, change = plain(trainer, rows[k], int(parts[k]), int(keys[k]), steps), None
         x = rows[k].clone()
@@ -65,7 +65,7 @@ def test_steps_corrections_and_anchors(trainer: Trainer, steps: int, corrected: 
 
 def test_a_gradient_is_the_mean_over_its_batches_and_moves_nothing(trainer: Trainer) -> None:
     rows, parts, keys, lr = rows_of(trainer, 3)
-    found, _ = trainer.train(rows, parts, keys, lr, None, Extras(4, gradient=True))
+    found, _ = trainer.train(TrainingRows(rows, parts, keys, lr, None, Extras(4, gradient=True)))
     for k in range(3):
         walk, change, total = plain(trainer, rows[k], int(parts[k]), int(keys[k]), 4), None, torch.zeros(rows.shape[1])
         for _ in range(4):
@@ -77,6 +77,6 @@ def test_a_gradient_is_the_mean_over_its_batches_and_moves_nothing(trainer: Trai
 
 def test_nothing_out_of_the_ordinary_is_the_ordinary(trainer: Trainer) -> None:
     rows, parts, keys, lr = rows_of(trainer, 3)
-    usual, _ = trainer.train(rows, parts, keys, lr)
-    asked, _ = trainer.train(rows, parts, keys, lr, None, Extras(trainer.local_steps))
+    usual, _ = trainer.train(TrainingRows(rows, parts, keys, lr))
+    asked, _ = trainer.train(TrainingRows(rows, parts, keys, lr, None, Extras(trainer.local_steps)))
     assert torch.allclose(usual, asked, atol=1e-6)

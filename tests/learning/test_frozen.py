@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.core.errors import ModelError
-from walktalk.learning import OptimizerSpec, Task, Trainer, frozen_numbers
+from walktalk.learning import OptimizerSpec, Task, Trainer, TrainingRows, frozen_numbers
 from walktalk.learning.stacked import SequentialModel, SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
 from walktalk.learning.task import copy_on, sharing_copy, still_parts, with_trainable
@@ -48,7 +48,7 @@ def test_only_what_trains_travels_and_a_frozen_norm_keeps_its_statistics():
     assert trainer.width == trainer.parameters == 8 * 3 + 3
     assert trainer.payload_bytes == 4 * 27
     rows = trainer.initial_row(0).repeat(2, 1)
-    trained, _ = trainer.train(rows, torch.arange(2), torch.arange(2), torch.full((2,), 0.1))
+    trained, _ = trainer.train(TrainingRows(rows, torch.arange(2), torch.arange(2), torch.full((2,), 0.1)))
     whole = trainer.module(trained[0]).state_dict()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, whole[name]) != name.startswith("6."), name
@@ -89,12 +89,15 @@ def test_a_row_drops_the_same_in_every_wave():
     model = with_trainable(backbone(), ["5", "6"])
     trainer = Trainer(task_of(model, 1, 8, 8), batch_size=4, local_steps=2)
     rows, numbers, rates = trainer.initial_row(0).repeat(3, 1), torch.arange(3), torch.full((3,), 0.1)
-    together, _ = trainer.train(rows, numbers, numbers, rates)
+    together, _ = trainer.train(TrainingRows(rows, numbers, numbers, rates))
     alone = torch.cat(
-        [trainer.train(rows[k : k + 1], numbers[k : k + 1], numbers[k : k + 1], rates[:1])[0] for k in range(3)]
+        [
+            trainer.train(TrainingRows(rows[k : k + 1], numbers[k : k + 1], numbers[k : k + 1], rates[:1]))[0]
+            for k in range(3)
+        ]
     )
     torch.testing.assert_close(together, alone)
-    other, _ = trainer.train(rows, numbers, numbers + 7, rates)
+    other, _ = trainer.train(TrainingRows(rows, numbers, numbers + 7, rates))
     assert not torch.allclose(together, other)
 
 

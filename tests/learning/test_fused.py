@@ -286,10 +286,10 @@ def test_a_row_is_the_same_again_and_alone(width):
     rows = torch.stack([trainer.initial_row(k) for k in range(width)])
     keys = torch.arange(width, device="cuda")
     lr = torch.full((width,), 0.05, device="cuda")
-    first, again = (trainer.train(rows, keys % 2, keys, lr)[0] for _ in range(2))
+    first, again = (trainer.train(TrainingRows(rows, keys % 2, keys, lr))[0] for _ in range(2))
     assert torch.equal(first, again)
     assert bool(torch.isfinite(first).all())
-    alone = trainer.train(rows[:1], keys[:1] % 2, keys[:1], lr[:1])[0]
+    alone = trainer.train(TrainingRows(rows[:1], keys[:1] % 2, keys[:1], lr[:1]))[0]
     # The kernels' sums do not depend on the width; the last layer's product, which is torch's, may.
     assert float((alone - first[:1]).norm()) <= 1e-3 * float((first[:1] - rows[:1]).norm())
 
@@ -391,7 +391,7 @@ def test_training_rows_where_they_lie_is_training_copies(momentum, local_steps):
     keys = torch.arange(width, device="cuda")
     lr = torch.full((width,), 0.05, device="cuda")
     state = states[:width].clone() if momentum else None
-    expected, velocity = trainer.train(models[:width], keys % 2, keys, lr, state)
+    expected, velocity = trainer.train(TrainingRows(models[:width], keys % 2, keys, lr, state))
     columns = [keys, keys + width, keys % 2, keys, lr]
     assert trainer.train_in_place(models, columns, None, (states, keys, keys + width) if momentum else None)
     assert torch.equal(models[width:], expected)
@@ -482,6 +482,6 @@ def test_interpreted_too_training_rows_where_they_lie_is_training_copies(momentu
     expected, velocity = trainer.forms.stacked(TrainingRows(models[:3].clone(), keys % 2, keys, lr, state, extras))
     pair = None if states is None else (Chosen(states, keys), Chosen(states, keys + 3))
     training = InPlaceTraining(trainer.forms.stacked, trainer.optimizer)
-    training.train(models, (keys, keys + 3, keys % 2, keys, lr), keys + 6 if corrected else None, pair)
+    training.train(TrainingRows(models, (keys, keys + 3, keys % 2, keys, lr), keys + 6 if corrected else None, pair))
     assert torch.allclose(models[3:6], expected, atol=1e-6)
     assert velocity is None or torch.allclose(states[3:], velocity, atol=1e-6)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.learning import Trainer, tasks
+from walktalk.learning import Trainer, TrainingRows, tasks
 from walktalk.learning.models import vgg11
 from walktalk.learning.stacked.cpu import heavy_up_to
 
@@ -33,7 +33,9 @@ def test_a_step_is_that_of_a_plain_loop_on_both_sides_of_it():
     for batch in (2, 60):
         trainer = Trainer(tasks.torch(net, functional.cross_entropy, [(IMAGES, y)]), batch_size=batch, local_steps=1)
         key = torch.tensor([5])
-        trained, _ = trainer.train(trainer.initial_row(0)[None], torch.tensor([0]), key, torch.tensor([0.1]))
+        trained, _ = trainer.train(
+            TrainingRows(trainer.initial_row(0)[None], torch.tensor([0]), key, torch.tensor([0.1]))
+        )
         places = trainer.data.sampler.batches(torch.tensor([0]), key, 1)[0, 0]
         layout = trainer.model.ordered(IMAGES[places])
         assert layout.is_contiguous() == (batch == 2)

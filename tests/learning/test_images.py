@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from tests.learning import plain
 from walktalk.core.errors import DataError, ModelError
-from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, data, tasks
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows, data, tasks
 from walktalk.learning.data import files
 from walktalk.learning.data.files import RECORD, CropAndFlip, cifar_batch, idx
 from walktalk.learning.models import resnet20
@@ -206,7 +206,7 @@ def test_fashion_mnist(at_home):
     trainer = Trainer(task, batch_size=8, local_steps=2)
     assert type(trainer.model) is SequentialModel  # on a CPU
     rows = torch.stack([trainer.initial_row(k) for k in (0, 1)])
-    trained, _ = trainer.train(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.full((2,), 0.05))
+    trained, _ = trainer.train(TrainingRows(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.full((2,), 0.05)))
     assert torch.isfinite(trained).all()
 
 
@@ -307,7 +307,9 @@ def test_sixteen_bits_and_channels_last_stay_close(channels_last):
             task, batch_size=8, local_steps=2, optimizer=OptimizerSpec("sgd", 0.05), arithmetic=arithmetic
         )
         rows = torch.stack([trainer.initial_row(k) for k in (0, 1)])
-        trained, _ = trainer.train(rows, torch.tensor([0, 0]), torch.tensor([3, 4]), torch.full((2,), 0.05))
+        trained, _ = trainer.train(
+            TrainingRows(rows, torch.tensor([0, 0]), torch.tensor([3, 4]), torch.full((2,), 0.05))
+        )
         assert trained.dtype == torch.float32
         results.append(trained - rows)
     plain.close(results[1], results[0], 0.1 if channels_last else 0.01)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tests.learning import plain
 from walktalk.core.errors import DataError, UnavailableError
-from walktalk.learning import OptimizerSpec, Trainer, tasks
+from walktalk.learning import OptimizerSpec, Trainer, TrainingRows, tasks
 from walktalk.learning.data import multinli
 from walktalk.learning.data.multinli import hub
 from walktalk.learning.models.language import check_reads
@@ -173,12 +173,12 @@ def test_it_learns_row_by_row(models, data, name, head):
     assert torch.equal(rows[0], rows[1])  # pretrained: every run starts alike
     before = trainer.evaluate(rows)[0]
     part, keys, lr = torch.full((2,), 3), torch.tensor([1, 2]), torch.full((2,), 5e-3)
-    trained, _ = trainer.train(rows, part, keys, lr)
+    trained, _ = trainer.train(TrainingRows(rows, part, keys, lr))
     assert trainer.evaluate(trained)[0].mean() < 0.85 * before.mean()
     short = Trainer(task, batch_size=16, local_steps=2, optimizer=OptimizerSpec("adam", 5e-3))
     state = torch.zeros(2, trainer.state_width)
-    both, new = short.train(rows, part, keys, lr, state)
-    alone, _ = short.train(rows[1:], part[1:], keys[1:], lr[1:], state[1:])
+    both, new = short.train(TrainingRows(rows, part, keys, lr, state))
+    alone, _ = short.train(TrainingRows(rows[1:], part[1:], keys[1:], lr[1:], state[1:]))
     plain.close(alone - rows[1:], both[1:] - rows[1:], 0.01)  # Adam divides by gradients that are almost zero
     assert new.shape == state.shape
     scores = trainer.module(trained[0])(task.inputs[:5])
@@ -191,7 +191,7 @@ def test_large_models_go_one_at_a_time(models, data, monkeypatch):
     assert type(trainer.model) is SequentialModel
     assert trainer.rows_at_once == 1
     rows = torch.stack([trainer.initial_row(0)] * 3)
-    trained, _ = trainer.train(rows, torch.tensor([0, 1, 2]), torch.arange(3), torch.full((3,), 0.1))
+    trained, _ = trainer.train(TrainingRows(rows, torch.tensor([0, 1, 2]), torch.arange(3), torch.full((3,), 0.1)))
     assert not torch.equal(trained[0], trained[1])
 
 

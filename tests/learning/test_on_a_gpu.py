@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, row_optimizer, trainer
+from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, TrainingRows, row_optimizer, trainer
 from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, choice
 from walktalk.learning.training.graphs import InPlaceTraining
 
@@ -94,9 +94,9 @@ def test_a_wave_is_what_it_is_on_a_cpu(name):
     """Captured, then replayed; measured; and the model that comes out."""
     task = task_of(name)
     ours, other = (Trainer(task, batch_size=4, local_steps=2, device=device) for device in ("cuda", "cpu"))
-    expected = other.train(*wave(other))[0]
+    expected = other.train(TrainingRows(*wave(other)))[0]
     for _ in range(2):
-        found = ours.train(*wave(ours))[0]
+        found = ours.train(TrainingRows(*wave(ours)))[0]
         close(found, expected, 1e-3)
     assert ours.forms.graphed is None or ours.forms.graphed.works
     measured, wanted = ours.measure(found), other.measure(found.cpu())
@@ -114,7 +114,10 @@ def test_in_16_bits_it_is_about_that(name):
     half = Trainer(task, batch_size=4, local_steps=2, device="cuda", arithmetic=Arithmetic("bf16", fused=False))
     other = Trainer(task, batch_size=4, local_steps=2)
     rows, *given = wave(other)
-    expected, found = other.train(rows, *given)[0] - rows, half.train(*wave(half))[0].cpu() - rows
+    expected, found = (
+        other.train(TrainingRows(rows, *given))[0] - rows,
+        half.train(TrainingRows(*wave(half)))[0].cpu() - rows,
+    )
     assert float((found - expected).norm()) <= 0.1 * float(expected.norm())
 
 
@@ -129,15 +132,18 @@ def test_every_optimizer_and_its_state(monkeypatch, name, row_by_row):
         for device in ("cuda", "cpu")
     ]
     assert isinstance(made[0].model, SequentialModel if row_by_row else ChainModel)
-    (found, none), (expected, _) = (one.train(*wave(one)) for one in made)
+    (found, none), (expected, _) = (one.train(TrainingRows(*wave(one))) for one in made)
     close(found, expected, 1e-3)
     assert none is None
-    results = [one.train(*wave(one, True)) for one in made]
+    results = [one.train(TrainingRows(*wave(one, True))) for one in made]
     for _ in range(2):  # with a state that is fresh, then with the one that came back
         (found, kept), (expected, wanted) = results
         close(found, expected, 1e-3)
         close(kept, wanted, 1e-3)
-        results = [one.train(rows, *wave(one)[1:], state) for one, (rows, state) in zip(made, results, strict=True)]
+        results = [
+            one.train(TrainingRows(rows, *wave(one)[1:], state))
+            for one, (rows, state) in zip(made, results, strict=True)
+        ]
 
 
 @pytest.mark.parametrize(("gradient", "anchored"), [(False, True), (True, False)])
@@ -149,7 +155,7 @@ def test_what_is_out_of_the_ordinary(gradient, anchored):
         beside = given[0] * 0.01
         pulls = torch.full((ROWS,), 0.1, device=device) if anchored else None
         extras = Extras(3, gradient, beside, given[0] + 0.1 if anchored else None, pulls)
-        found.append(made.train(*given, None, extras)[0])
+        found.append(made.train(TrainingRows(*given, None, extras))[0])
     close(found[0], found[1], 1e-3)
 
 
@@ -164,7 +170,7 @@ def test_large_rows_are_trained_where_they_lie(monkeypatch, momentum):
     rows, parts, keys, lr = wave(made)
     models, states = torch.cat((rows, rows * 0)), torch.zeros(2 * ROWS, max(1, made.state_width), device="cuda")
     state = states[:ROWS].clone() if momentum else None
-    expected, velocity = made.train(rows, parts, keys, lr, state)
+    expected, velocity = made.train(TrainingRows(rows, parts, keys, lr, state))
     for _ in range(2):
         columns = [keys, keys + ROWS, parts, keys, lr]
         assert made.train_in_place(models, columns, None, (states, keys, keys + ROWS) if momentum else None)

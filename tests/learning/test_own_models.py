@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import walktalk as wt
 from tests.learning import plain
-from walktalk.learning import OptimizerSpec, Task, Trainer
+from walktalk.learning import OptimizerSpec, Task, Trainer, TrainingRows
 from walktalk.learning.stacked import CompiledModel, SequentialModel, TracedModel
 
 SAMPLES, STEPS, FEATURES, CLASSES = 30, 5, 4, 3
@@ -108,7 +108,7 @@ def test_training_is_that_of_a_plain_loop(case):
     models = plain.copies(trainer.task.model, 3)
     parts, keys = torch.tensor([0, 1, 1]), torch.tensor([3, 4, 5])
     rows = torch.stack([plain.numbers(one) for one in models])
-    trained, _ = trainer.train(rows, parts, keys, torch.full((3,), 0.05))
+    trained, _ = trainer.train(TrainingRows(rows, parts, keys, torch.full((3,), 0.05)))
     batches = trainer.data.sampler.batches(parts, keys, 3)
     for k, one in enumerate(models):
         steps = [(SERIES[batches[step, k]], trainer.data.targets[batches[step, k]]) for step in range(3)]

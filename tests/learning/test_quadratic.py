@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from walktalk.core.errors import DataError
-from walktalk.learning import OptimizerSpec, Trainer, tasks
+from walktalk.learning import OptimizerSpec, Trainer, TrainingRows, tasks
 
 SETTINGS = [
     {},
@@ -85,7 +85,9 @@ def test_every_run_starts_at_the_same_point():
 def test_plain_gradient_descent_goes_to_the_optimum():
     task = tasks.quadratic(nodes=4, seed=2, noise=0.0, heterogeneity=0.0, convexity=0.5)
     trainer = Trainer(task, batch_size=1, local_steps=100, optimizer=OptimizerSpec("sgd", 0.5))
-    trained, _ = trainer.train(trainer.initial_row(0)[None], torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5]))
+    trained, _ = trainer.train(
+        TrainingRows(trainer.initial_row(0)[None], torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5]))
+    )
     assert np.allclose(trained[0].numpy(), task.details["quadratic"].centres.mean(0), atol=1e-4)
 
 

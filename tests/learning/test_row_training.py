@@ -55,7 +55,7 @@ def test_a_row_alone_is_trained_as_in_a_wave(one_by_one, name):
     rows, parts, keys, lr = given(trainer, 2)
     state = torch.rand(2, trainer.state_width) if name == "nesterov" else torch.zeros(2, trainer.state_width)
     kept, kept_state = rows.clone(), state.clone()
-    found, found_state = trainer.train(rows, parts, keys, lr, state)
+    found, found_state = trainer.train(TrainingRows(rows, parts, keys, lr, state))
     expected, expected_state = trainer.forms.stacked(
         TrainingRows(rows, parts, keys, lr, state)
     )  # the general way, any number of rows
@@ -70,17 +70,17 @@ def test_what_is_lent_is_overwritten_and_what_is_given_is_not(one_by_one):
     trainer = normalizing("adam")
     rows, parts, keys, lr = given(trainer, 2)
     state = torch.zeros(2, trainer.state_width)
-    both, both_state = trainer.train(rows, parts, keys, lr, state)
+    both, both_state = trainer.train(TrainingRows(rows, parts, keys, lr, state))
     assert not torch.equal(both[0], both[1])
-    first, first_state = trainer.train(rows[:1], parts[:1], keys[:1], lr[:1], state[:1])
-    lent, lent_state = trainer.train_on_loan(rows[1:], parts[1:], keys[1:], lr[1:], state[1:])
+    first, first_state = trainer.train(TrainingRows(rows[:1], parts[:1], keys[:1], lr[:1], state[:1]))
+    lent, lent_state = trainer.train(TrainingRows(rows[1:], parts[1:], keys[1:], lr[1:], state[1:], on_loan=True))
     assert torch.equal(first, both[:1])
     assert torch.equal(first_state, both_state[:1])
     assert torch.equal(lent, both[1:])
     assert torch.equal(lent_state, both_state[1:])
-    again, _ = trainer.train_on_loan(rows[:1], parts[:1], keys[:1], lr[:1], state[:1])
+    again, _ = trainer.train(TrainingRows(rows[:1], parts[:1], keys[:1], lr[:1], state[:1], on_loan=True))
     assert again.data_ptr() == lent.data_ptr()  # no memory was got for it
-    fresh, none = trainer.train_on_loan(rows[:1], parts[:1], keys[:1], lr[:1])
+    fresh, none = trainer.train(TrainingRows(rows[:1], parts[:1], keys[:1], lr[:1], on_loan=True))
     assert none is None  # and a state of before is not used again
     assert torch.equal(fresh, both[:1])
 
@@ -152,7 +152,7 @@ def test_what_a_seed_draws_is_what_torch_draws_from_it_and_no_other_device_is_to
         for seed, wanted in zip((0, 2**63 - 1, -5), expected, strict=True):
             with seeded(seed, torch.device("cpu")):
                 assert torch.equal(torch.rand(5), wanted)
-        trainer.train(*wave)
+        trainer.train(TrainingRows(*wave))
     assert torch.equal(torch.get_rng_state(), before)
     with pytest.raises(ValueError, match="inside"), seeded(3, torch.device("cpu")):
         raise ValueError("inside")
@@ -180,7 +180,7 @@ def test_zeros_behind_a_row_change_no_bit_of_it(one_by_one, monkeypatch, momentu
         spec = OptimizerSpec("sgd", 0.05, momentum=momentum, weight_decay=0.01)
         trainer = Trainer(task, batch_size=16, local_steps=3, optimizer=spec)
         rows, parts, keys, lr = given(trainer, 2)
-        trained, state = trainer.train(rows, parts, keys, lr, torch.ones(2, trainer.state_width))
+        trained, state = trainer.train(TrainingRows(rows, parts, keys, lr, torch.ones(2, trainer.state_width)))
         assert trained.shape == rows.shape
         assert state is not None
         assert state.shape == (2, trainer.state_width)
@@ -222,7 +222,7 @@ def test_alone_a_row_goes_through_torchs_own_layers_and_has_the_masks_and_norms_
     trainer = Trainer(replace(tasks.digits(nodes=3, alpha=1.0), model=model), local_steps=local_steps)
     rows = torch.stack([trainer.initial_row(k) for k in range(3)])
     keys, rates = torch.tensor([5, 7, 5]), torch.full((3,), 0.1)
-    wave, _ = trainer.train(rows, keys % 3, keys, rates)
+    wave, _ = trainer.train(TrainingRows(rows, keys % 3, keys, rates))
     single = trainer.forms.same_bits.single
     assert single is not None
     for k in range(3):

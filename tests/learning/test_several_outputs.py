@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 import walktalk as wt
 from tests.learning import plain
 from walktalk.core.errors import DataError, ModelError
-from walktalk.learning import Trainer, tasks
+from walktalk.learning import Trainer, TrainingRows, tasks
 from walktalk.learning.user_data import Form
 from walktalk.studies.peers.node_job import task_facts
 
@@ -111,7 +111,9 @@ def test_a_step_is_that_of_a_plain_loop(form, data, in_memory):
     )
     trainer = Trainer(task, batch_size=4, local_steps=1)
     row, key = trainer.initial_row(0)[None], torch.tensor([3])
-    trained, _ = trainer.train(row.repeat(2, 1), torch.tensor([1, 0]), key.repeat(2), torch.tensor([0.1, 0.1]))
+    trained, _ = trainer.train(
+        TrainingRows(row.repeat(2, 1), torch.tensor([1, 0]), key.repeat(2), torch.tensor([0.1, 0.1]))
+    )
     places = trainer.data.sampler.batches(torch.tensor([1]), key, 1)[0, 0]
     expected = plain_step(module, (KINDS[places], BOXES[places]), places)
     assert torch.allclose(trained[0], expected, atol=1e-6)

@@ -32,7 +32,7 @@ def calls_of(made: Trainer, monkeypatch) -> list[int]:
         return torch._C._nn.thnn_conv2d(x, *given)
 
     monkeypatch.setattr(cpu, "convolve_by_torch", by_torch)
-    made.train(made.initial_row(0)[None], torch.tensor([1]), torch.tensor([7]), torch.tensor([0.05]))
+    made.train(TrainingRows(made.initial_row(0)[None], torch.tensor([1]), torch.tensor([7]), torch.tensor([0.05])))
     return seen
 
 
@@ -52,7 +52,9 @@ def test_gradients_are_those_of_onednn():
     found = []
     for small_up_to in (made.model.images.small_up_to, 0):
         made.model.images.small_up_to = small_up_to
-        found.append(made.train(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.full((2,), 0.05))[0])
+        found.append(
+            made.train(TrainingRows(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.full((2,), 0.05)))[0]
+        )
     assert not torch.equal(*found)  # other kernels: the last bits
     plain.close(found[0] - rows, found[1] - rows, 1e-5)
 
@@ -61,9 +63,9 @@ def test_a_row_has_the_same_bits_alone_and_in_any_wave():
     made = trainer(8)
     rows, parts, keys = torch.stack([made.initial_row(k) for k in range(5)]), torch.arange(5) % 3, torch.arange(5) * 11
     rates = torch.full((5,), 0.05)
-    wave, _ = made.train(rows, parts, keys, rates)
+    wave, _ = made.train(TrainingRows(rows, parts, keys, rates))
     for k in (0, 4):
-        alone, _ = made.train(rows[k : k + 1], parts[k : k + 1], keys[k : k + 1], rates[:1])
+        alone, _ = made.train(TrainingRows(rows[k : k + 1], parts[k : k + 1], keys[k : k + 1], rates[:1]))
         assert torch.equal(alone[0], wave[k])
     assert torch.equal(
         made.forms.stacked(TrainingRows(rows, parts, keys, rates)).rows, wave

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tests.learning import plain
 from walktalk.core.errors import ModelError
-from walktalk.learning import OptimizerSpec, Task, Trainer
+from walktalk.learning import OptimizerSpec, Task, Trainer, TrainingRows
 from walktalk.learning.stacked import (
     ChainModel,
     CompiledModel,
@@ -165,7 +165,7 @@ def test_five_steps_are_those_of_a_plain_loop(case, width):
     trainer = Trainer(task, batch_size=8, local_steps=5, optimizer=spec)
     models = plain.copies(module, width)
     keys, parts = torch.arange(width) * 1237 + 5, torch.zeros(width, dtype=torch.int64)
-    trained, _ = trainer.train(rows_of(models), parts, keys, torch.full((width,), 0.05))
+    trained, _ = trainer.train(TrainingRows(rows_of(models), parts, keys, torch.full((width,), 0.05)))
     batches = trainer.data.sampler.batches(parts, keys, 5)
     for k, one in enumerate(models):
         optimizer = torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -188,8 +188,10 @@ def test_the_same_training_alone_and_in_a_wide_wave(case):
     trainer = Trainer(task, batch_size=8, local_steps=3, optimizer=OptimizerSpec("sgd", 0.05, 0.9, True))
     rows = rows_of(plain.copies(module, 17))
     keys, parts, lr = torch.arange(17) * 99, torch.zeros(17, dtype=torch.int64), torch.full((17,), 0.05)
-    together, _ = trainer.train(rows, parts, keys, lr)
-    alone = torch.cat([trainer.train(rows[k : k + 1], parts[:1], keys[k : k + 1], lr[:1])[0] for k in (0, 7, 16)])
+    together, _ = trainer.train(TrainingRows(rows, parts, keys, lr))
+    alone = torch.cat(
+        [trainer.train(TrainingRows(rows[k : k + 1], parts[:1], keys[k : k + 1], lr[:1]))[0] for k in (0, 7, 16)]
+    )
     if kind is SequentialModel:
         assert torch.equal(together[[0, 7, 16]], alone)
     plain.close(together[[0, 7, 16]], alone, 1e-5)  # batched products and grouped convolutions may sum in another order
@@ -201,8 +203,8 @@ def test_rates_that_differ_change_nothing_for_the_others(case):
     trainer = Trainer(task, batch_size=8, local_steps=3, optimizer=OptimizerSpec("sgd", 0.05, 0.9, True))
     rows = rows_of(plain.copies(module, 3))
     keys, parts = torch.arange(3), torch.zeros(3, dtype=torch.int64)
-    same, _ = trainer.train(rows, parts, keys, torch.full((3,), 0.05))
-    mixed, _ = trainer.train(rows, parts, keys, torch.tensor([0.05, 0.01, 0.5]))
+    same, _ = trainer.train(TrainingRows(rows, parts, keys, torch.full((3,), 0.05)))
+    mixed, _ = trainer.train(TrainingRows(rows, parts, keys, torch.tensor([0.05, 0.01, 0.5])))
     plain.close(mixed[:1], same[:1], 1e-6)
     assert not torch.allclose(mixed[1], same[1])
 

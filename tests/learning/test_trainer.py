@@ -80,7 +80,7 @@ def test_a_node_with_fewer_samples_than_a_batch():
     x, y = plain.images(3, 12), plain.classes(3)
     task = Task("tiny", plain.perceptron(), functional.cross_entropy, x, y, [np.array([0]), np.array([1, 2])])
     trainer = Trainer(task, batch_size=32)
-    trained, _ = trainer.train(*wave(trainer, 2))
+    trained, _ = trainer.train(TrainingRows(*wave(trainer, 2)))
     assert torch.isfinite(trained).all()
 
 
@@ -111,7 +111,7 @@ def test_a_pretrained_model_starts_as_it_is():
         pretrained=True,
     )
     trainer = Trainer(task)
-    trainer.train(*wave(trainer, 2))
+    trainer.train(TrainingRows(*wave(trainer, 2)))
     trainer.evaluate(wave(trainer, 2)[0])
     assert torch.equal(plain.numbers(task.initial(1)), before)
     assert torch.equal(trainer.initial_row(3), before)
@@ -140,7 +140,7 @@ def test_training_does_not_change_what_it_was_given():
     rows, parts, keys, lr = wave(trainer, 3)
     state = torch.zeros(3, trainer.state_width)
     before = rows.clone()
-    trainer.train(rows, parts, keys, lr, state)
+    trainer.train(TrainingRows(rows, parts, keys, lr, state))
     assert torch.equal(rows, before)
     assert not state.any()
 
@@ -152,8 +152,8 @@ def test_a_state_that_is_carried_is_a_training_that_goes_on():
     spec = OptimizerSpec("sgd", 0.05, 0.9, True)
     trainer = Trainer(task, batch_size=8, local_steps=2, optimizer=spec)
     row, part, lr = trainer.initial_row(0)[None], torch.tensor([0]), torch.tensor([0.05])
-    first, state = trainer.train(row, part, torch.tensor([1]), lr, torch.zeros(1, trainer.state_width))
-    second, _ = trainer.train(first, part, torch.tensor([2]), lr, state)
+    first, state = trainer.train(TrainingRows(row, part, torch.tensor([1]), lr, torch.zeros(1, trainer.state_width)))
+    second, _ = trainer.train(TrainingRows(first, part, torch.tensor([2]), lr, state))
     one = trainer.module(row[0]).train()
     optimizer = torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     for key in (1, 2):
@@ -306,7 +306,9 @@ def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
     state = torch.zeros(5, whole.state_width)
     for given in (None, state):
         for a, b in zip(
-            whole.train(rows, parts, keys, lr, given), pieces.train(rows, parts, keys, lr, given), strict=True
+            whole.train(TrainingRows(rows, parts, keys, lr, given)),
+            pieces.train(TrainingRows(rows, parts, keys, lr, given)),
+            strict=True,
         ):
             if a is not None:
                 plain.close(b, a, 1e-5)
@@ -318,7 +320,7 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
     trainer = Trainer(normalized_task(), batch_size=8, local_steps=2, optimizer=OptimizerSpec("sgd", 0.05, 0.9))
     rows, parts, keys, lr = wave(trainer, 9)
     state = torch.zeros(9, trainer.state_width)
-    expected, measured = trainer.train(rows, parts * 0, keys, lr, state), trainer.evaluate(rows)
+    expected, measured = trainer.train(TrainingRows(rows, parts * 0, keys, lr, state)), trainer.evaluate(rows)
     train, mean, widths = trainer.forms.stacked.__call__, trainer.evaluator._with_twin, []
 
     def with_little_memory(work):
@@ -333,10 +335,10 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
     monkeypatch.setattr(trainer.forms, "stacked", with_little_memory(train))
     monkeypatch.setattr(trainer.forms.same_bits, "stacked", with_little_memory(train))
     monkeypatch.setattr(trainer.evaluator, "_with_twin", with_little_memory(mean))
-    for a, b in zip(expected, trainer.train(rows, parts * 0, keys, lr, state), strict=True):
+    for a, b in zip(expected, trainer.train(TrainingRows(rows, parts * 0, keys, lr, state)), strict=True):
         plain.close(b, a, 1e-6)
     assert widths == [9, 5, 3, 3, 3]
-    trainer.train(rows, parts * 0, keys, lr)
+    trainer.train(TrainingRows(rows, parts * 0, keys, lr))
     assert widths[5:] == [3, 3, 3]  # it remembers
     for a, b in zip(measured, trainer.evaluate(rows), strict=True):
         assert torch.allclose(a, b, rtol=1e-6)
@@ -352,7 +354,7 @@ def test_one_model_that_does_not_fit_ends_in_one_line(monkeypatch):
     monkeypatch.setattr(StackedTraining, "__call__", never)
     monkeypatch.setattr(trainer.forms.same_bits, "single", None)
     with pytest.raises(UnavailableError, match=r"not even one model fits .* smaller batch_size"):
-        trainer.train(*wave(trainer, 4))
+        trainer.train(TrainingRows(*wave(trainer, 4)))
 
 
 @pytest.mark.usefixtures("stacked_on_a_cpu")
@@ -364,7 +366,7 @@ def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(monkeypatch):
 
     monkeypatch.setattr(StackedTraining, "__call__", fails)
     with pytest.raises(RuntimeError, match="shapes"):
-        trainer.train(*wave(trainer, 4))
+        trainer.train(TrainingRows(*wave(trainer, 4)))
 
 
 def test_memory_of_a_wave_is_counted():
@@ -396,7 +398,7 @@ def test_graphs_give_what_eager_training_gives(width, name):
     lr, state = torch.full((width,), 0.01, device="cuda"), torch.zeros(width, made[0].state_width, device="cuda")
     for given in (None, state):
         for _ in range(2):  # captured, then replayed
-            eager, graphed = (trainer.train(rows, parts, keys, lr, given) for trainer in made)
+            eager, graphed = (trainer.train(TrainingRows(rows, parts, keys, lr, given)) for trainer in made)
             assert made[1].forms.graphed is not None
             assert made[1].forms.graphed.works
             # A wave of 130 comes in pieces, whose products are summed in another order; and the first steps of Adam
@@ -425,7 +427,7 @@ def test_a_large_model_is_graphed_row_by_row(monkeypatch, name):
     given = torch.arange(3, device="cuda"), torch.arange(3, device="cuda"), torch.full((3,), 0.01, device="cuda")
     states = torch.zeros(3, made[0].state_width, device="cuda")
     for state in (None, states if made[0].state_width else None):
-        results = [trainer.train(rows, *given, state) for trainer in made]
+        results = [trainer.train(TrainingRows(rows, *given, state)) for trainer in made]
         wave = made[0].forms.stacked(TrainingRows(rows, *given, state))  # the general way, any number of rows
         for found in results:
             assert float((found[0] - wave[0]).norm()) <= 1e-3 * float((wave[0] - rows).norm())
@@ -454,8 +456,8 @@ def test_buffers_travel_or_belong_to_the_batch():
     rows = torch.stack([batch.initial_row(k) for k in (0, 1)])
     fresh = torch.tensor([0.0] * 6 + [1.0] * 6 + [0.0] * 6 + [1.0] * 6).expand(2, -1)
     given = (torch.zeros(2, dtype=torch.int64), torch.tensor([1, 2]), torch.full((2,), 0.05))
-    without, _ = batch.train(rows, *given)
-    with_, _ = travel.train(torch.cat((rows, fresh), 1), *given)
+    without, _ = batch.train(TrainingRows(rows, *given))
+    with_, _ = travel.train(TrainingRows(torch.cat((rows, fresh), 1), *given))
     plain.close(without, with_[:, : batch.width], 1e-6)  # training is the same: it uses the batch either way
 
 
@@ -513,7 +515,7 @@ def test_a_mask_with_infinities_stays_at_home():
     trainer = Trainer(task, batch_size=8)
     assert trainer.width == 12 * 10 + 10 + 4 * 12  # the statistics travel, the mask does not
     rows, parts, keys, lr = wave(trainer, 3)
-    trained, _ = trainer.train(rows, parts * 0, keys, lr)
+    trained, _ = trainer.train(TrainingRows(rows, parts * 0, keys, lr))
     mixed = trained.mean(0)
     assert torch.isfinite(mixed).all()
     module = trainer.module(mixed)
@@ -527,7 +529,7 @@ def test_the_persons_own_model_is_left_as_it_was():
     x, y = plain.images(40, 12), plain.classes(40, count=9)
     task = Task("own", model, functional.cross_entropy, x, y, [np.arange(40)])
     trainer = Trainer(task, batch_size=8)
-    trainer.train(*wave(trainer, 2))
+    trainer.train(TrainingRows(*wave(trainer, 2)))
     trainer.evaluate(trainer.initial_row(0)[None])
     assert trainer.template is not model
     assert model.training
@@ -584,9 +586,9 @@ def test_a_row_has_the_same_bits_alone_and_in_any_wave(own_loss):
     trainer = Trainer(task, optimizer=OptimizerSpec(lr=0.02, momentum=0.9, nesterov=True))
     row = trainer.initial_row(0)
     rows, keys, rates = torch.stack([row, row + 0.1, row - 0.1]), torch.tensor([5, 6, 7]), torch.full((3,), 0.02)
-    together, _ = trainer.train(rows, torch.tensor([0, 1, 2]), keys, rates)
+    together, _ = trainer.train(TrainingRows(rows, torch.tensor([0, 1, 2]), keys, rates))
     for k in range(3):
-        alone, _ = trainer.train(rows[k : k + 1], torch.tensor([k]), keys[k : k + 1], rates[k : k + 1])
+        alone, _ = trainer.train(TrainingRows(rows[k : k + 1], torch.tensor([k]), keys[k : k + 1], rates[k : k + 1]))
         assert torch.equal(alone[0], together[k])
 
 
@@ -606,7 +608,7 @@ def test_where_every_wave_is_of_one_row_nothing_is_computed_twice(limit, widths,
         return train(self, given)
 
     monkeypatch.setattr(StackedTraining, "__call__", counted)
-    trainer.train(*wave(trainer, 4))
+    trainer.train(TrainingRows(*wave(trainer, 4)))
     assert seen == widths
 
 

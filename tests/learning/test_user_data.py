@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import walktalk as wt
 from tests.learning import plain
 from walktalk.core.errors import DataError, ModelError
-from walktalk.learning import Trainer, tasks
+from walktalk.learning import Trainer, TrainingRows, tasks
 from walktalk.learning.samples import Column
 from walktalk.learning.user_data import Packing
 
@@ -100,7 +100,7 @@ def named(first: int, last: int) -> dict:
 def one_training(task, key: int = 3):
     trainer = Trainer(task, batch_size=4)
     row = trainer.initial_row(0)[None]
-    trained, _ = trainer.train(row, torch.tensor([1]), torch.tensor([key]), torch.tensor([0.1]))
+    trained, _ = trainer.train(TrainingRows(row, torch.tensor([1]), torch.tensor([key]), torch.tensor([0.1])))
     return trained, trainer.evaluate(trained)[:2]
 
 
@@ -160,7 +160,7 @@ def test_a_training_reads_its_own_batches_and_each_sample_once():
     task = tasks.torch(perceptron, functional.cross_entropy, parts, in_memory=False)
     trainer = Trainer(task, batch_size=4, local_steps=3)
     before = [part.reads for part in parts]
-    trainer.train(trainer.initial_row(0)[None], torch.tensor([1]), torch.tensor([3]), torch.tensor([0.1]))
+    trainer.train(TrainingRows(trainer.initial_row(0)[None], torch.tensor([1]), torch.tensor([3]), torch.tensor([0.1])))
     assert [part.reads - n for part, n in zip(parts, before, strict=True)] == [0, 12]  # inputs and targets together
     assert trainer.data_bytes == 0
     assert max(part.most for part in parts) <= 25 + 15

@@ -92,10 +92,10 @@ def test_as_a_sum_of_increments_it_would_not(protocol, monkeypatch):
             super().__init__(nodes)
             self.weights, self.parameters = self.parameters, self.width
 
-        def train(self, rows, parts, keys, lr, state=None, extras=None):
+        def train(self, given):
             self.parameters = self.weights
             try:
-                return super().train(rows, parts, keys, lr, state, extras)
+                return super().train(given)
             finally:
                 self.parameters = self.width
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.learning import Extras
+from walktalk.learning import TrainingRows
 from walktalk.protocols import NetworkView, Protocol
 from walktalk.protocols.machine import row_of
 from walktalk.records import TraceRow
@@ -30,15 +30,8 @@ class Unlike(QuadraticTrainer):
         super().__init__(nodes, dimension=3, steps=steps, momentum=momentum)
         self.curvatures = np.random.default_rng(5).uniform(0.3, 1.5, (nodes, 3))
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
+        rows, parts, _, lr, state, extras, _ = given
         a, b = (torch.tensor(which, dtype=torch.float32)[parts] for which in (self.curvatures, self.centres))
         if extras is not None and extras.gradient:
             return a * (rows - b), state

@@ -20,7 +20,7 @@ from walktalk import graphs
 from walktalk.core.errors import DataError, SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.learning import Extras, OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import OptimizerSpec, Task, Trainer, TrainingRows, tasks
 from walktalk.protocols import (
     UPDATE,
     Arrival,
@@ -172,18 +172,10 @@ class Watcher:
         self.keys: list[Tensor] = []
         self.norms: list[Tensor] = []
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        self.keys.append(keys)
-        self.norms.append(self.norm(rows))
-        return self.trainer.train(rows, parts, keys, lr, state, extras)
+    def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
+        self.keys.append(given.keys)
+        self.norms.append(self.norm(given.rows))
+        return self.trainer.train(given)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.trainer.evaluate(rows)

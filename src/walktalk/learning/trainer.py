@@ -20,7 +20,6 @@ from walktalk.learning.samples import Sampler, bytes_in_memory, only, pieces, so
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, one_thread, stack, use
 from walktalk.learning.task import Task, copy_on, keep_at_home, still_parts, to_training
 from walktalk.learning.training import (
-    Extras,
     StackedTraining,
     TrainedRows,
     TrainingData,
@@ -196,32 +195,13 @@ class Trainer:
         for layer, momentum in zip(layers, kept, strict=True):
             layer.momentum = momentum
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> TrainedRows:
-        """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        return self.train_rows(TrainingRows(rows, parts, keys, lr, state, extras))
+    def train(self, given: TrainingRows) -> TrainedRows:
+        """Make `local_steps` optimizer steps for every row, by the fastest form, in as many pieces as fit.
 
-    def train_on_loan(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> TrainedRows:
-        """As `train`, for a caller who is done with the result before the next training, which may overwrite it."""
-        return self.train_rows(TrainingRows(rows, parts, keys, lr, state, extras, on_loan=len(rows) == 1))
-
-    def train_rows(self, given: TrainingRows) -> TrainedRows:
-        """Trains rows by the fastest form, in as many pieces as memory and caches ask for."""
+        Only a row alone is lent: what a wave gives is always memory of its own.
+        """
+        if given.on_loan and len(given.rows) > 1:
+            given = given._replace(on_loan=False)
         train, pieces = self.forms.fastest(given), list[TrainedRows]()
         with self.arithmetic.products(self.device), one_thread():
             while (start := sum(len(piece.rows) for piece in pieces)) < len(given.rows):

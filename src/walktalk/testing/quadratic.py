@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walktalk.learning import Extras
+from walktalk.learning import TrainingRows
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -35,15 +35,9 @@ class QuadraticTrainer:
     def initial(self) -> Tensor:
         return torch.linspace(-2.0, 2.0, self.width)
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
+        """Plain gradient descent from every row, with what `Extras` ask for."""
+        rows, parts, _, lr, state, extras, _ = given
         self.widths.append(len(rows))
         a = torch.tensor(self.curvature, dtype=torch.float32)
         b = torch.tensor(self.centres, dtype=torch.float32)[parts]
@@ -73,9 +67,9 @@ class SlowTrainer(QuadraticTrainer):
 
     seconds = 0.01
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
+    def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
         time.sleep(self.seconds)
-        return super().train(*args, **kwargs)
+        return super().train(given)
 
 
 class MeasuringTrainer(QuadraticTrainer):
@@ -90,20 +84,13 @@ class MeasuringTrainer(QuadraticTrainer):
     def initial(self) -> Tensor:
         return torch.cat((torch.linspace(-2.0, 2.0, self.parameters), torch.ones(1)))
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
+        rows, extras = given.rows, given.extras
         if extras is not None:
             beside = [None if t is None else t[:, : self.parameters] for t in (extras.correction, extras.anchor)]
             extras = extras._replace(correction=beside[0], anchor=beside[1])
-        trained, state = super().train(rows[:, : self.parameters], parts, keys, lr, state, extras)
-        here = torch.tensor(self.variances, dtype=torch.float32)[parts]
+        trained, state = super().train(given._replace(rows=rows[:, : self.parameters], extras=extras))
+        here = torch.tensor(self.variances, dtype=torch.float32)[given.parts]
         return torch.cat((trained, (0.3 * rows[:, -1] + 0.7 * here)[:, None]), 1), state
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from walktalk.core.errors import SpecError
-from walktalk.learning import Trainer
+from walktalk.learning import Trainer, TrainingRows
 from walktalk.records import StudyFolder, check_folder
 from walktalk.reproduction.paper.figures import panel_specs, titled
 from walktalk.reproduction.paper.panels import TUNED, Figure, Panel, Scale, Tuning
@@ -73,7 +73,7 @@ def seconds_a_training(trainer: Trainer, lr: float) -> float:
     took = []
     for _ in range(TRIES):
         began = time.perf_counter()
-        trainer.train(rows, zero, zero, torch.tensor([lr]))
+        trainer.train(TrainingRows(rows, zero, zero, torch.tensor([lr])))
         took.append(time.perf_counter() - began)
     return min(took)
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.learning import Extras, kernels
+from walktalk.learning import Extras, TrainingRows, kernels
 from walktalk.runtimes.stacked.measurements import (
     Averaging,
     Kept,
@@ -83,11 +83,6 @@ NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
 
 
-TrainRows: TypeAlias = Callable[
-    [Tensor, Tensor, Tensor, Tensor, Tensor | None, Extras | None], tuple[Tensor, Tensor | None]
-]  # rows, parts, keys, learning rates, states, and what is out of the ordinary -> rows, states
-
-
 TrainInPlace: TypeAlias = Callable[
     [Tensor, list[Tensor], Tensor | None, tuple[Tensor, Tensor, Tensor] | None], bool
 ]  # the models, a wave's columns, rows beside it, states -> whether it was done
@@ -113,8 +108,6 @@ class Executor:
         self.parameters = parameters_of(trainer)
         self.averaging = averaging_of(trainer)
         self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
-        # What a wave gives is written down before the next one, so a trainer may lend its own memory.
-        self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
         self.train_in_place: TrainInPlace | None = getattr(trainer, "train_in_place", None)
         wide = self.trainer.width > WIDEST_BAG
         self.has_wide_kernels = wide and self.device.type == "cuda" and kernels.is_possible()
@@ -180,9 +173,10 @@ class Executor:
             return
         state = self.read_states(step.states_in[start:end]) if kept else None
         models = self.models.look_at(wave.sources, step.sources[start:end])
-        new, new_state = self.train_rows(
-            models, wave.parts, wave.keys, wave.lrs, state, self.extras_of(step, slice(start, end))
-        )
+        extras = self.extras_of(step, slice(start, end))
+        # What a wave gives is written down before the next one, so a trainer may lend its own memory.
+        given = TrainingRows(models, wave.parts, wave.keys, wave.lrs, state, extras, on_loan=True)
+        new, new_state = self.trainer.train(given)
         self.models.write(wave.outs, new)
         self._sums.append((step, start, new.sum(1)))  # looked at only where a loss is not a number: nothing waits
         if new_state is not None and kept:

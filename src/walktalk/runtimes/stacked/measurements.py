@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from walktalk.core.errors import SpecError
-from walktalk.learning import Extras
+from walktalk.learning import TrainingRows
 from walktalk.protocols import Protocol
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.waves import EvaluateStep
@@ -33,15 +33,7 @@ class RowTrainer(Interface):
     @property
     def state_width(self) -> int: ...
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]: ...
+    def train(self, given: TrainingRows, /) -> tuple[Tensor, Tensor | None]: ...
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]: ...
 

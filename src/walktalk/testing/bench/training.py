@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from walktalk.core.errors import UserError
-from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows, tasks
 from walktalk.studies import load_spec, run_study
 from walktalk.testing.bench.models import MODELS
 from walktalk.testing.bench.suites import BenchResult, Say
@@ -279,11 +279,13 @@ class StackedWave:
     def train(self) -> None:
         rows, parts, keys, lr = self.rows, self.parts, self.keys, self.lr
         if self.trainer.device.type != "cpu":
-            self.trainer.train(rows, parts, keys, lr)
+            self.trainer.train(TrainingRows(rows, parts, keys, lr))
             return
         for start in range(0, self.width, self.at_once):
             piece = slice(start, start + self.at_once)
-            self.after[piece], _ = self.trainer.train_on_loan(rows[piece], parts[piece], keys[piece], lr[piece])
+            self.after[piece], _ = self.trainer.train(
+                TrainingRows(rows[piece], parts[piece], keys[piece], lr[piece], on_loan=True)
+            )
 
     def steps_per_second(self, seconds: float = 2.0) -> float:
         self.wait()

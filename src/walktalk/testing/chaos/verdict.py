@@ -14,7 +14,7 @@ from torch import Tensor
 
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.learning import Extras, Trainer
+from walktalk.learning import Trainer, TrainingRows
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import Ledger, ReplaySetup, replay
@@ -65,16 +65,8 @@ class Judged:
         self.device, self.width, self.state_width = trainer.device, trainer.width, trainer.state_width
         self.parameters, self.local_steps = trainer.parameters, trainer.local_steps
 
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        return self.trainer.train(rows, parts, keys, lr, state, extras)
+    def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
+        return self.trainer.train(given)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.judge.evaluate(rows)
@@ -161,7 +153,7 @@ class Verdict:
     unsound: tuple[str, ...] = ()  # nodes with a model that is not finite
     iterations: int = 0
     mixings: int = 0
-    counted: float = 0.0  # the largest weight of an update in an aggregate, or its part of a reign's visits
+    counted: float = 0.0  # the largest weight of an update in an aggregate, or its part of a term's visits
     twice: int = 0  # halves of exchanges that were applied twice
     halves: tuple[Half, ...] = ()  # of partitions, two each
     walks: int = 0  # that are there in the end

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walktalk.core.errors import ProtocolError
-from walktalk.learning import Extras
+from walktalk.learning import Extras, TrainingRows
 from walktalk.protocols import Event, Train, Trained
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
@@ -99,7 +99,7 @@ class TrainingThread:
     def _train(self, work: Work) -> Outcome:
         device = self._trainer.device
         loss, accuracy = self._measure(work.start[None].to(device))
-        rows, state = self._trainer.train(
+        given = TrainingRows(
             work.start[None].to(device),
             torch.tensor([self._part], device=device),
             torch.tensor([work.key], device=device),
@@ -107,6 +107,7 @@ class TrainingThread:
             work.state[None].to(device) if work.state is not None else None,
             self._extras(work),
         )
+        rows, state = self._trainer.train(given)
         return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
 
     def _extras(self, work: Work) -> Extras | None:
