@@ -143,11 +143,11 @@ def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypat
     monkeypatch.setattr("walktalk.testing.chaos.byzantine.forged", lambda rng, said: said[0])
     rows: list[TraceRow] = []
     protocol, walk = MultiWalk(2).resilient_form(), Token(1, (1, 0), 1, 3).message("walk")
-    what = Interpreter(Sums(), protocol.messages, Scale(), rows.append, lambda: 0.0)
-    what.add_node(1, np.zeros(2, np.float32))
+    interpreter = Interpreter(Sums(), protocol.messages, Scale(), rows.append, lambda: 0.0)
+    interpreter.add_node(1, np.zeros(2, np.float32))
     numbers = count(7)
     link = SimpleNamespace(send=lambda parcel, payload: Stamp(5, next(numbers)))
-    models, state = SimpleNamespace(me=1, interpreter=what), SimpleNamespace(begun=True, alive={2})
+    models, state = SimpleNamespace(me=1, interpreter=interpreter), SimpleNamespace(begun=True, alive={2})
     node: Any = SimpleNamespace(link=link, models=models, state=state)
     (tmp_path / "forges").touch()
     forger = Forger(node, tmp_path / "forges")
@@ -161,11 +161,11 @@ def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypat
     for at in (0, 1):
         rows.append(TraceRow(0.0, at, "combine", "walk/1", detail={INITIAL: 1.0}))
     train(1, 0)
-    what.slots[1]["walk/1"] = np.zeros(2, np.float32)
+    interpreter.slots[1]["walk/1"] = np.zeros(2, np.float32)
     said = Send(2, walk, "walk/1")
-    packed = what.pack(1, said)
+    packed = interpreter.pack(1, said)
     stamp = node.link.send(Parcel(1, 2, walk, 8), np.zeros(8, np.uint8))
-    what.sent(1, said, packed, stamp.number, stamp.incarnation)
+    interpreter.sent(1, said, packed, stamp.number, stamp.incarnation)
     train(0, 1)  # elsewhere
     rows.append(TraceRow(0.0, 1, "combine", "walk/1", detail={INITIAL: 1.0}))  # the next walk of that number is here
     forger._forge()

@@ -292,15 +292,15 @@ def test_impossible_faults_are_refused(given, message):
 
 def test_of_aggregators_the_one_that_died_counts_no_more() -> None:
     """Where all nodes were killed and one had an old checkpoint, terms began anew, and the model of before stayed."""
-    what = Interpreter(Sums(), {}, Scale())
+    interpreter = Interpreter(Sums(), {}, Scale())
     for node in (0, 1):
-        what.add_node(node, np.full(1, float(node), np.float32))
+        interpreter.add_node(node, np.full(1, float(node), np.float32))
     for node, term, shown in ((0, 3, 0.0), (1, 2, 0.0)):
-        what.record(node, Record(AGGREGATE, term, INITIAL))
-        assert what.output.model("aggregated") == shown  # the higher term counts
-    what.output.node_dies(1)
-    what.record(1, Record(AGGREGATE, 2, INITIAL))
-    assert what.output.model("aggregated") == 0.0
-    what.output.node_dies(0)
-    what.record(1, Record(AGGREGATE, 2, INITIAL))
-    assert what.output.model("aggregated") == 1.0
+        interpreter.record(node, Record(AGGREGATE, term, INITIAL))
+        assert interpreter.output.model("aggregated") == shown  # the higher term counts
+    interpreter.output.node_dies(1)
+    interpreter.record(1, Record(AGGREGATE, 2, INITIAL))
+    assert interpreter.output.model("aggregated") == 0.0
+    interpreter.output.node_dies(0)
+    interpreter.record(1, Record(AGGREGATE, 2, INITIAL))
+    assert interpreter.output.model("aggregated") == 1.0

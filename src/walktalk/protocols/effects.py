@@ -1,8 +1,8 @@
 """What a node can ask of its runtime. Effects are imperative verbs, carried out in the order they are returned.
 
 A model is a named slot of the node; the protocol never sees its numbers. Mixing is a linear combination of slots, or
-what a screen makes of them. What each effect means is written once, in `runtimes.meaning`, for virtual time and real
-peers alike.
+what a screen makes of them. What each effect means is written once, in `runtimes.semantics`, for virtual time and
+real peers alike.
 """
 
 from __future__ import annotations

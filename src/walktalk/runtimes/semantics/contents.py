@@ -1,4 +1,6 @@
-"""What can stand in a slot: the one thing that differs between those who carry out effects.
+"""What can stand in a slot, and when a run is measured and ends.
+
+What stands in a slot is the one thing that differs between those who carry out effects.
 
 The simulator and the replay of a real run write down arithmetic to be done later, a peer has the numbers themselves,
 the ledger asks which updates are in there. All of them are `Contents`; what is done with slots is the interpreter's.

@@ -1,11 +1,11 @@
 """Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost,
 and some send what they should not.
 
-What a death is, `Deaths` says. A paused node hangs: everything waits, and nobody is told. A partition cuts silently
-too: messages across it are lost, no connection breaks. A message that gets lost on its way alone, its receiver notices
-when it would have come, as by a checksum or a gap in numbers. A node that swallows takes walks, says so, and does not
-train them nor let them go until that is over; it answers and beats like any other. The trace has every fault, every
-lost message and every walk that was swallowed.
+What a death is, `node_faults` says. A paused node hangs: everything waits, and nobody is told. A partition cuts
+silently too: messages across it are lost, no connection breaks. A message that gets lost on its way alone, its receiver
+notices when it would have come, as by a checksum or a gap in numbers. A node that swallows takes walks, says so, and
+does not train them nor let them go until that is over; it answers and beats like any other. The trace has every fault,
+every lost message and every walk that was swallowed.
 """
 
 from __future__ import annotations

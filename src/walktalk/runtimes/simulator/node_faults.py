@@ -1,4 +1,4 @@
-"""What hits a run in virtual time, how long that lasts, and where its end is planned."""
+"""What hits single nodes in virtual time: they die, hang, join and leave; how long that lasts, and who is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic that a simulation calls for, written down to be done later.
+"""When things happen in virtual time, and the arithmetic that they call for, written down to be done later.
 
 Every model that ever exists is a *value* with a number, written once (static single assignment). A slot is a name for
 a linear combination of values, so copying, sending and keeping a model cost nothing, and what depends on what is plain

@@ -1,4 +1,4 @@
-"""How long things take in virtual time.
+"""What a run in virtual time is set up with, and how long things take in it.
 
 `poisson` is the paper's own model (Section 4.3): one iteration of a walk, computation and communication together, is
 exponential with mean d, independent of everything else; so walks never queue for a node, messages take no time of
@@ -158,6 +158,6 @@ class RunSetup:
     statistics: bool = False  # whether models carry any beside their parameters
     statistics_bytes: int = 0  # of them on the wire, among those of a model
     averages: bool = False  # whether a mean of models is more than a sum of their numbers
-    faults: FaultPlan = field(default_factory=FaultPlan)  # what goes wrong; where anything does, protocols are hardened
+    faults: FaultPlan = field(default_factory=FaultPlan)  # where anything goes wrong, protocols are resilient
     keep_trace: bool = True
     keep_schedule: bool = True  # False: for planning only, when and how much but no arithmetic

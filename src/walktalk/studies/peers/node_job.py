@@ -274,7 +274,7 @@ def run_node(
         node = Node(setup, trainer)
         meets(node)
         leave_on_signals(node.leave)
-        show(node)
+        show(node.health)
         try:
             node.run()
         finally:

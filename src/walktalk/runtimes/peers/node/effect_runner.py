@@ -1,4 +1,4 @@
-"""Gives events to a node's protocol machine, and carries out the effects that it asks for."""
+"""What comes to a node goes to its protocol machine, or is refused; what the machine asks for is carried out."""
 
 from __future__ import annotations
 

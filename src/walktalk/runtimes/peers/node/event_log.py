@@ -1,8 +1,9 @@
-"""A node's trace, one JSON line an event, each handed to the system before the node goes on: a `kill -9` loses none.
+"""A node's trace, one JSON line an event, each handed to the system before the node goes on: a `kill -9` loses none;
+and who hands it out to whoever collects.
 
 The columns are those of `records.trace`. Times are seconds of the wall clock; `number` counts a node's own trainings,
 and its messages to each neighbour; `key` of `send` and `receive` is the life of the sender, so that no two messages
-are alike even if a node came back. `traces.merge` makes one trace of all event logs, with numbers as the simulator's.
+are alike even if a node came back. `replaying.merge` makes one trace of all logs, with numbers as the simulator's.
 
 The trace of a life is written in parts, and a part that is full is compressed:
 
@@ -262,7 +263,7 @@ def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
 # -- What a node hands out to whoever collects: its event logs and its copy of the model, piece by piece. Never any data
 # All of it lies in the node's own folder, so that it can be read there just as well when the node is gone:
 #
-# trace-LIFE.jsonl …   what it wrote down, in parts (`event_log`)
+# trace-LIFE.jsonl …   what it wrote down, in parts
 # copy.safetensors     its copy of the model, weights by name, as `load_state_dict` takes them
 
 COPY = "copy.safetensors"

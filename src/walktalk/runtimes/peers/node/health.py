@@ -43,6 +43,11 @@ class Health:
     memory: Memory
     reports: Reports
 
+    @property
+    def name(self) -> str:
+        """The name that the node has now."""
+        return self.link.endpoint.name
+
     def status(self) -> dict[str, Any]:
         """Everything that a person may want to know, as JSON can say it."""
         state, link, interpreter, tally = self.state, self.link, self.models.interpreter, self.progress.tally
@@ -50,7 +55,7 @@ class Health:
         since, budget, tunnels = self.reports.counts.aggregates_since, self.models.budget, link.connections.tunnels
         wall, named = state.clock.wall, self.reports.news.name_of
         return {
-            "name": link.endpoint.name,
+            "name": self.name,
             "node": self.models.me,
             "site": self.members.site,
             "seconds": round(state.clock.run_time, 3),
@@ -99,11 +104,10 @@ class Health:
 
     def complaints(self) -> list[str]:
         """Why this node is not well, one line each; empty: it is."""
-        name = self.link.endpoint.name
         if self.state.leaving:
             return ["it leaves"]
         if self.state.aside:
-            return [f"it stands aside and does nothing: {duplicate_name(name)}"]
+            return [f"it stands aside and does nothing: {duplicate_name(self.name)}"]
         return [*self._about_loop(), *self._about_neighbours(), *self._about_files()]
 
     def _about_loop(self) -> Iterator[str]:
@@ -121,7 +125,7 @@ class Health:
         for peer in self.link.duplicate_names.doubled():
             yield duplicate_name(named(peer))
         if self.link.duplicate_names.is_behind:
-            yield f"it is not heard: {duplicate_name(endpoint.name)}"
+            yield f"it is not heard: {duplicate_name(self.name)}"
 
     def _about_files(self) -> Iterator[str]:
         checkpoints, event_log, renewal = self.memory.checkpoints, self.reports.event_log, self.link.connections.renewal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -11,16 +11,15 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from walktalk import __version__
-from walktalk.runtimes.peers.node.health import STATES
-from walktalk.runtimes.peers.node.node import Node
+from walktalk.runtimes.peers.node.health import STATES, Health
 
 T = TypeVar("T", bound=tuple[str, ...])  # the values of the labels
 
 
-def written_metrics(node: Node) -> Callable[[str], tuple[bytes, str]]:
+def written_metrics(health: Health) -> Callable[[str], tuple[bytes, str]]:
     """A function from what a client accepts to the numbers as text, and the type of that text."""
     registry = CollectorRegistry()
-    registry.register(NodeMetrics(node))
+    registry.register(NodeMetrics(health))
     ProcessCollector(registry=registry)  # memory, processor time, open files, under everybody's names for them
 
     def write(accept: str) -> tuple[bytes, str]:
@@ -33,13 +32,16 @@ def written_metrics(node: Node) -> Callable[[str], tuple[bytes, str]]:
 class NodeMetrics(Collector):
     """Collects all metrics of one node when they are asked for."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, health: Health) -> None:
+        """`health`: the node as it is seen from outside."""
+        self._health, self._state, self._link = health, health.state, health.link
+        self._counts, self._name_of = health.reports.counts, health.reports.news.name_of
 
     def collect(self) -> Iterator[Metric]:
         """Collect the metrics as things are now."""
-        yield from self._itself()
-        yield from self._learning()
+        status = self._health.status()
+        yield from self._itself(status)
+        yield from self._learning(status)
         yield from self._traffic()
         yield from self._neighbours()
 
@@ -47,40 +49,34 @@ class NodeMetrics(Collector):
         """Nothing before it is asked: the node may not have begun."""
         return ()
 
-    def _itself(self) -> Iterator[Metric]:
-        node, endpoint = self._node, self._node.link.endpoint
+    def _itself(self, status: Mapping[str, Any]) -> Iterator[Metric]:
+        health = self._health
         about = {
-            "node": endpoint.name,
-            "number": str(node.models.me),
-            "cluster": endpoint.cluster,
+            "node": health.name,
+            "number": str(status["node"]),
+            "cluster": self._link.endpoint.cluster,
             "version": __version__,
         }
         yield labelled("walktalk_node_info", "Which node this is.", list(about), {tuple(about.values()): 1.0})
-        yield gauge("walktalk_healthy", "1 where /health has no complaint.", float(not node.health.complaints()))
-        now = node.health.doing
-        states = {(state,): float(state == now) for state in STATES}
+        yield gauge("walktalk_healthy", "1 where /health has no complaint.", float(not status["complaints"]))
+        states = {(state,): float(state == status["state"]) for state in STATES}
         yield labelled("walktalk_state", "1 for the state that the node is in.", ["state"], states)
-        yield gauge("walktalk_run_seconds", "How long the run has lasted.", node.state.clock.run_time)
-        yield from known("walktalk_checkpoint_age_seconds", "Since the last checkpoint.", node.health.checkpoint_age)
+        yield gauge("walktalk_run_seconds", "How long the run has lasted.", status["seconds"])
+        yield from known("walktalk_checkpoint_age_seconds", "Since the last checkpoint.", health.checkpoint_age)
         what = "When this node's certificate ends."
-        yield from known("walktalk_certificate_expiry_timestamp_seconds", what, node.health.certificate_end)
+        yield from known("walktalk_certificate_expiry_timestamp_seconds", what, health.certificate_end)
 
-    def _learning(self) -> Iterator[Metric]:
-        node, state, counts = self._node, self._node.state, self._node.reports.counts
-        yield counter(
-            "walktalk_iterations",
-            "Trainings of this node, over all its lives.",
-            self._node.progress.tally.own.iterations,
-        )
+    def _learning(self, status: Mapping[str, Any]) -> Iterator[Metric]:
+        state, counts = self._state, self._counts
+        yield counter("walktalk_iterations", "Trainings of this node, over all its lives.", status["iterations"])
         what = "Trainings of all nodes, as far as this one has heard."
-        yield gauge("walktalk_cluster_iterations", what, self._node.progress.tally.iterations)
+        yield gauge("walktalk_cluster_iterations", what, status["total_iterations"])
         yield from known("walktalk_loss", "Of the model that was trained here last, on this node's data.", state.loss)
         yield SummaryMetricFamily(
             "walktalk_training_seconds", "Trainings of this life.", counts.trainings, counts.training_seconds
         )
         yield counter("walktalk_diverged_trainings", "Trainings whose result was not finite.", state.diverged)
-        yield gauge("walktalk_walks", "Walks that are here.", len(node.training.queue.walks))
-        status = node.status()
+        yield gauge("walktalk_walks", "Walks that are here.", len(status["walks"]))
         yield gauge("walktalk_aggregates", "1 where this node aggregates.", float(status["aggregates"]))
         yield gauge("walktalk_term", "The highest term of an aggregator that this node has recorded.", status["term"])
         what = "What happened in this life, by the trace's words: elected, suspected, lost, restarted and others."
@@ -88,33 +84,29 @@ class NodeMetrics(Collector):
         yield labelled("walktalk_events", what, ["event"], events, CounterMetricFamily)
 
     def _traffic(self) -> Iterator[Metric]:
-        node, traffic, named = self._node, self._node.link.traffic, self._node.reports.news.name_of
+        counts, traffic, named = self._counts, self._link.traffic, self._name_of
         for name, what, counted in (
-            (
-                "walktalk_sent_bytes",
-                "Bytes of the protocol's messages, as the history counts.",
-                node.reports.counts.sent_bytes,
-            ),
-            ("walktalk_sent_messages", "The protocol's messages.", node.reports.counts.sent_messages),
+            ("walktalk_sent_bytes", "Bytes of the protocol's messages, as the history counts.", counts.sent_bytes),
+            ("walktalk_sent_messages", "The protocol's messages.", counts.sent_messages),
         ):
             rows = {(named(peer), kind): float(count) for (peer, kind), count in dict(counted).items()}
             yield labelled(name, what, ["peer", "kind"], rows, CounterMetricFamily)
-        taken = {(named(peer),): float(count) for peer, count in dict(node.reports.counts.received_messages).items()}
+        taken = {(named(peer),): float(count) for peer, count in dict(counts.received_messages).items()}
         what = "The protocol's messages that were taken."
         yield labelled("walktalk_received_messages", what, ["peer"], taken, CounterMetricFamily)
         yield counter("walktalk_wire_sent_bytes", "Everything that was sent, tallies too.", traffic.sent_bytes)
         yield counter("walktalk_wire_received_bytes", "Everything that came whole.", traffic.received_bytes)
         yield counter("walktalk_resent_messages", "Sent again, since nobody had acknowledged them.", traffic.resent)
-        yield gauge("walktalk_unacknowledged_messages", "On their way.", node.link.waiting())
+        yield gauge("walktalk_unacknowledged_messages", "On their way.", self._link.waiting())
         dropped = {(reason,): float(count) for reason, count in dict(traffic.dropped).items()}
         what = "What came and was no message that this node takes, by reason."
         yield labelled("walktalk_dropped_messages", what, ["reason"], dropped, CounterMetricFamily)
-        refused = {(peer,): float(count) for peer, count in dict(node.state.refused).items()}
+        refused = {(peer,): float(count) for peer, count in dict(self._state.refused).items()}
         what = "Messages whose content was refused, by sender."
         yield labelled("walktalk_refused_messages", what, ["peer"], refused, CounterMetricFamily)
 
     def _neighbours(self) -> Iterator[Metric]:
-        endpoint, alive = self._node.link.endpoint, set(self._node.state.alive)
+        endpoint, alive = self._link.endpoint, set(self._state.alive)
         there = {(name,): float(number in alive) for name, number in endpoint.neighbours.items()}
         yield labelled("walktalk_neighbour_up", "1 where the neighbour is there.", ["peer"], there)
 

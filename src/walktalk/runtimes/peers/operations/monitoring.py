@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from walktalk.core.errors import SpecError, UnavailableError
-from walktalk.runtimes.peers.node.node import Node
+from walktalk.runtimes.peers.node.health import Health
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class MonitoringServer:
     def __enter__(self) -> MonitoringServer:
         return self
 
-    def show(self, node: Node) -> None:
-        """Answer whoever asks about this node, or has asked already."""
-        self._server.node, self._server.written = node, _written_metrics(node)
+    def show(self, health: Health) -> None:
+        """Answer whoever asks about the node with this health, or has asked already."""
+        self._server.health, self._server.written = health, _written_metrics(health)
         threading.Thread(target=self._server.serve_forever, name="watched", daemon=True).start()
         self._serving = True
-        log.info("%s: metrics are at http://%s/metrics", node.setup.endpoint.name, self.address)
+        log.info("%s: metrics are at http://%s/metrics", health.name, self.address)
 
     @property
     def address(self) -> str:
@@ -74,27 +74,27 @@ class MonitoringServer:
 
 
 @contextmanager
-def shown(place: str | int | None) -> Iterator[Callable[[Node], None]]:
-    """What is to be called with the node, once there is one; without a place nobody is shown anything."""
+def shown(place: str | int | None) -> Iterator[Callable[[Health], None]]:
+    """What is to be called with a node's health, once there is one; without a place nobody is shown anything."""
     if place is None:
-        yield lambda node: None
+        yield lambda health: None
         return
     with MonitoringServer(place) as window:
         yield window.show
 
 
-def _written_metrics(node: Node) -> Callable[[str], tuple[bytes, str]]:
+def _written_metrics(health: Health) -> Callable[[str], tuple[bytes, str]]:
     try:
         from walktalk.runtimes.peers.operations.metrics import written_metrics
     except ImportError as error:
         raise UnavailableError("metrics need prometheus-client: pip install 'walktalk[peers]'") from error
-    return written_metrics(node)
+    return written_metrics(health)
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True  # a client that hangs does not keep the node
     block_on_close = False
-    node: Node  # what is shown
+    health: Health  # what is shown
     written: Callable[[str], tuple[bytes, str]]  # its metrics, in the form that a client accepts, and that form's name
 
     def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
@@ -131,10 +131,10 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             self._answer(HTTPStatus.OK, *self.server.written(self.headers.get("Accept", "")))
         elif path == "/health":
-            complaints = self.server.node.health.complaints()
+            complaints = self.server.health.complaints()
             self._answer_json(not complaints, {"healthy": not complaints, "reasons": complaints, **self._facts()})
         elif path == "/live":
-            stuck = self.server.node.health.is_stuck
+            stuck = self.server.health.is_stuck
             self._answer_json(not stuck, {"live": not stuck})
         elif not path:
             self._answer(HTTPStatus.OK, WHAT_THERE_IS, "text/plain; charset=utf-8")
@@ -144,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _facts(self) -> dict[str, object]:
-        status = self.server.node.status()
+        status = self.server.health.status()
         return {name: status[name] for name in ("name", "state", "iterations", "loss", "alive", "checkpoint_age")}
 
     def _answer_json(self, well: bool, content: dict[str, object]) -> None:

@@ -66,7 +66,7 @@ class ReplaySetup:
 
 
 def replay(trace: Iterable[TraceRow], setup: ReplaySetup, trainer: RowTrainer) -> ReplayResult:
-    """Do the arithmetic of a trace (of `traces.merge`, or a simulator's)."""
+    """Do the arithmetic of a trace (of `merge`, or a simulator's)."""
     reader = Reader(setup, trainer)
     reader.player.play(trace)
     chunk = reader.finish()

@@ -77,7 +77,7 @@ class _Arriving:
 
 
 class OutlivedError(WireError):
-    """A message of a life that is over: another of the same name has been heard since."""
+    """A message of an incarnation that is over: another of the same name has been heard since."""
 
 
 class Assembler:
@@ -87,7 +87,7 @@ class Assembler:
         self.sender, self.receiver, self.limits, self.pool = sender, receiver, limits, pool
         self.models = models  # whether a payload may come this way
         self.last = Stamp(0, 0)  # the last message that came whole
-        self.life = 0  # the latest of the sender's lives of which one came whole, on this channel or another
+        self.incarnation = 0  # the sender's latest of which a message came whole, on this channel or another
         self._arriving: _Arriving | None = None
         self._allowance, self._filled_at = float(limits.burst), 0.0
 
@@ -103,8 +103,8 @@ class Assembler:
     def add(self, data: bytes, now: float) -> Delivery | None:
         """Add a chunk; the message, when this was its last one."""
         frame, piece = open_chunk(data)
-        if frame.stamp.incarnation < self.life:
-            raise OutlivedError("replayed", f"message {frame.stamp}, and there was one of the later life {self.life}")
+        if frame.stamp.incarnation < self.incarnation:
+            raise OutlivedError("replayed", f"message {frame.stamp}, and there was one of {self.incarnation}, later")
         if frame.stamp <= self.last:
             raise WireError("replayed", f"message {frame.stamp} after {self.last}")
         if frame.piece == 0:
@@ -141,7 +141,7 @@ class Assembler:
         if len(arriving.room):
             raise WireError("truncated", f"{len(arriving.room)} bytes of the payload did not come")
         self.last = arriving.frame.stamp
-        self.life = max(self.life, self.last.incarnation)
+        self.incarnation = max(self.incarnation, self.last.incarnation)
         return Delivery(arriving.parcel, arriving.payload, self.last)
 
     def _write(self, arriving: _Arriving, piece: memoryview) -> None:

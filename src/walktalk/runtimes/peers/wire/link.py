@@ -55,16 +55,16 @@ class Listener:
 class Link:
     """Messages of one node, both ways. Use as a context manager; nothing is received before `start`."""
 
-    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener, life: int | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener, incarnation: int | None = None) -> None:
         """
         - `endpoint`: the node's place.
         - `limits`: what neighbours may send.
         - `listener`: who is told what.
-        - `life`: of the node, a number that grows with each (`handshake.next_life`); the time if left out.
+        - `incarnation`: of the node, a number that grows with each (`handshake.next_life`); the time if left out.
         """
         self.limits, self.listener = limits, listener
         self.traffic = Traffic()
-        self.incarnation = time.time_ns() if life is None else life
+        self.incarnation = time.time_ns() if incarnation is None else incarnation
         self.duplicate_names = DuplicateNames(self.incarnation)
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet handled by the node
@@ -231,15 +231,16 @@ class Link:
         elif ack.answer is Answer.OUTLIVED:
             if self.duplicate_names.told(ack.stamp.incarnation, sender):
                 log.warning("%s: is not heard: %s", self.endpoint.name, duplicate_name(self.endpoint.name))
-        elif ack.life < (later := self._life_of(sender)):  # else a walk could be lost with the one that nobody hears
-            self.drop("replayed", f"from {self._called(sender)}: an answer of its life {ack.life} after {later}")
+        elif ack.incarnation < (later := self._incarnation_of(sender)):
+            # Taken, it could lose a walk with the one that nobody hears.
+            self.drop("replayed", f"from {self._called(sender)}: an answer of {ack.incarnation} after {later}")
             self._answer_duplicate(sender, later)
         else:
             self._outboxes[sender].answered(ack)
 
-    def _life_of(self, sender: int) -> int:
-        """The latest life of a neighbour of which something came; 0 where nothing did."""
-        return max(heard[sender].life for heard in (self._models, self._control))
+    def _incarnation_of(self, sender: int) -> int:
+        """The latest incarnation of a neighbour of which something came; 0 where nothing did."""
+        return max(heard[sender].incarnation for heard in (self._models, self._control))
 
     def _progress(self, sender: int, stamp: Stamp) -> Answer:
         """How far a message is on this side."""
@@ -258,18 +259,18 @@ class Link:
         except WireError as error:
             self.drop(error.reason, f"from {self._called(assembler.sender)}: {error}")
             if isinstance(error, OutlivedError):
-                self._answer_duplicate(assembler.sender, assembler.life)
+                self._answer_duplicate(assembler.sender, assembler.incarnation)
             return None
-        if delivery is not None:  # a walk of a life that is over would be there twice, whatever channel says that it is
+        if delivery is not None:  # on whatever channel: a walk of an incarnation that is over would be there twice
             for other in (self._models[assembler.sender], self._control[assembler.sender]):
-                other.life = max(other.life, assembler.life)
+                other.incarnation = max(other.incarnation, assembler.incarnation)
         return delivery
 
-    def _answer_duplicate(self, sender: int, life: int) -> None:
-        """Words of an earlier life keep coming: say here and there that two nodes have one name."""
+    def _answer_duplicate(self, sender: int, incarnation: int) -> None:
+        """Words of an earlier incarnation keep coming: say here and there that two nodes have one name."""
         new = sender not in self.duplicate_names.doubled()
         if self.duplicate_names.dropped(sender):
-            self.connections.say(sender, ACKS, encode_ack(Ack(Stamp(life, 0), Answer.OUTLIVED)))
+            self.connections.say(sender, ACKS, encode_ack(Ack(Stamp(incarnation, 0), Answer.OUTLIVED)))
             if new:
                 log.warning("%s: %s", self.endpoint.name, duplicate_name(self._called(sender)))
 

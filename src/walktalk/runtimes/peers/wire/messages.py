@@ -74,7 +74,7 @@ class Parcel(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Which message of which life of the sender: what tells a new message from a replayed one."""
+    """Which message of which incarnation of the sender: what tells a new message from a replayed one."""
 
     incarnation: int  # grows with every start of the sending process
     number: int  # counts its messages to this receiver from 1
@@ -96,7 +96,7 @@ class Answer(IntEnum):
     WAITING = 2  # it is arriving, or it waits for my node
     UNKNOWN = 3  # never heard of it: send it again
     BACK_SOON = 4  # of no message: whoever says so opens its connections anew, and is back in a moment
-    OUTLIVED = 5  # of no message: a node of your name and of this life, which is later than yours, is listened to
+    OUTLIVED = 5  # of no message: a node of your name and of this incarnation, a later one, is listened to
 
 
 class Ack(NamedTuple):
@@ -104,7 +104,7 @@ class Ack(NamedTuple):
 
     stamp: Stamp
     answer: Answer
-    life: int = 0  # of whoever says so: of two nodes of one name, one is listened to
+    incarnation: int = 0  # of whoever says so: of two nodes of one name, one is listened to
 
 
 def encode_header(parcel: Parcel) -> bytes:
@@ -182,18 +182,18 @@ def checksum(frame: Frame, parts: tuple[Buffer, ...]) -> int:
 
 
 def encode_ack(ack: Ack) -> bytes:
-    """The stamp, the answer and the life of whoever says so, in 28 bytes."""
-    return _ACK.pack(_ACK_MAGIC, *ack.stamp, int(ack.answer), ack.life)
+    """The stamp, the answer and the incarnation of whoever says so, in 28 bytes."""
+    return _ACK.pack(_ACK_MAGIC, *ack.stamp, int(ack.answer), ack.incarnation)
 
 
 def decode_ack(data: bytes) -> Ack:
     """Read an acknowledgement; `WireError` if it is none."""
     if len(data) != _ACK.size:
         raise WireError("malformed", f"an acknowledgement of {len(data)} bytes")
-    magic, incarnation, number, answer, life = _ACK.unpack(data)
+    magic, incarnation, number, answer, own = _ACK.unpack(data)
     if magic != _ACK_MAGIC or answer > max(Answer):
         raise WireError("malformed", f"acknowledgement {data!r}")
-    return Ack(Stamp(incarnation, number), Answer(answer), life)
+    return Ack(Stamp(incarnation, number), Answer(answer), own)
 
 
 def _chunk(frame: Frame, head: bytes, body: memoryview) -> bytes:
