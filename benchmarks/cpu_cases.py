@@ -19,13 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk.core.cpu import MKL_VARIABLE, cpu_says
 from walktalk.learning import Trainer
-from walktalk.learning.stacked import SequentialModel, cpu
+from walktalk.learning.stacked import cpu
 from walktalk.testing.bench.models import MODELS
 from walktalk.testing.bench.training import StackedWave, make_trainer
 
@@ -55,17 +54,6 @@ def heavy_convolutions(trainer: Trainer, on: bool) -> None:
     images.heavy_up_to = kept if on else 0
 
 
-def group_norm(trainer: Trainer, on: bool) -> None:
-    for part in rows(trainer).worker.modules():
-        if isinstance(part, nn.GroupNorm):
-            part.__class__ = cpu.LastGroupNorm if on else nn.GroupNorm
-
-
-def rows(trainer: Trainer) -> SequentialModel:
-    assert isinstance(trainer.model, SequentialModel)
-    return trainer.model
-
-
 def order(trainer: Trainer) -> cpu.ImageOrder:
     assert trainer.model.images is not None  # type: ignore[attr-defined]
     return trainer.model.images  # type: ignore[attr-defined,no-any-return]
@@ -78,7 +66,8 @@ CASES: list[tuple[str, Switch, str, int, int]] = [  # the case, its switch, a mo
     ("products by numpy", by_numpy, "tiny-vit", 32, 4),
     ("channels last", channels_last, "lenet5", 32, 1),
     ("channels last", channels_last, "resnet20", 32, 1),
-    ("group norm", group_norm, "gn-lenet", 32, 1),
+    ("channels last", channels_last, "gn-lenet", 32, 1),
+    ("channels last", channels_last, "resnet20-gn", 32, 1),
     ("small convolutions", small_convolutions, "small-cnn", 2, 1),
     ("small convolutions", small_convolutions, "lenet5", 2, 1),
     ("heavy convolutions", heavy_convolutions, "vgg11", 4, 1),
