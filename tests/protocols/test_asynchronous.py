@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -203,6 +204,22 @@ def test_blocking_swarm_of_two_is_data_parallel_sgd() -> None:
     for _ in range(8):
         x = x - LR * ended.trainer.gradients(np.repeat(x[None], 2, 0)).mean(0)
     assert np.allclose(ended.members, x, atol=1e-5)
+
+
+def test_where_things_may_fail_blocking_partners_have_done_their_steps_too() -> None:
+    """No model changes while it is trained, and nobody starves; on the star all others ask the one in the middle."""
+    for graph in (graphs.star(6), graphs.complete(7)):
+        ended = run(SwarmSGD(blocking=True, resilient=True), graph, 40, timing=UNEVEN)
+        trains, mixed = set(), 0
+        for row in ended.trace:
+            if row.event in ("train", "trained"):
+                (trains.add if row.event == "train" else trains.discard)(row.node)
+            elif row.event == "combine" and row.slot == "model" and "update" not in row.detail:
+                assert row.node not in trains
+                mixed += 1
+        counts = Counter(row.node for row in ended.trace if row.event == "trained")
+        assert mixed > 80
+        assert min(counts[v] for v in range(graph.nodes)) > 8
 
 
 def test_swarm_without_blocking_is_gossip_that_overlaps() -> None:

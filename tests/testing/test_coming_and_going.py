@@ -32,6 +32,8 @@ def test_nodes_come_and_go(protocol: Protocol) -> None:
         AsyncGossip(mixing="neighbourhood", patience=0.4),
         AsyncGossip(overlap=True, patience=0.4),
         SwarmSGD(steps=2, random_steps=True, patience=0.4),
+        SwarmSGD(blocking=True, patience=0.4),
+        SwarmSGD(codec="int4", patience=0.4),
         compressed(AsyncGossip(patience=0.4), "top_k(0.5)"),
         compressed(AGRAF(patience=0.4), "int8", error_feedback=True),
         compressed(SWIFT(), "int8"),

@@ -5,6 +5,9 @@ is in a meeting, lets those who ask wait. Whoever has asked somebody itself lets
 puts the others off, also those who have waited already: it will ask them. So nobody waits in a circle, in which at
 least one would wait for a smaller number; and who is put off is asked by one with a smaller number, which is never put
 off.
+
+That takes for granted that everybody answers. Where nodes and messages are lost, or nodes come and go, it is the
+exchange of `mechanisms.pairs` (`PatientPairs`): an offer waits until the one that is asked has done its steps.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Context, Machine, NetworkView
 from walktalk.protocols.mechanisms.pair_rule import MODEL, PairRule, random_one
+from walktalk.protocols.mechanisms.pairs import PairNode, Turns
 
 BLOCKING_MESSAGES = {
     "ask": Arrival(),
@@ -118,3 +122,37 @@ class BlockingPairs(Machine):
         put_off = self.state == "asks" and peer > self.around.node
         self.waiting.append(Waiting(peer, asked=not put_off))
         return [Send(peer, Message("later"))] if put_off else []
+
+
+class PatientPairs(Turns):
+    """A node that answers only once its steps are done, and then all that have asked; else it asks a neighbour itself.
+
+    Whoever waits for an answer has done its steps, and answers others meanwhile: so only trainings are waited for, and
+    nobody waits in a circle. Who waits for too long trains on, and takes the answer when it comes.
+    """
+
+    __slots__ = ("asked",)
+
+    def __init__(self, around: NetworkView, rule: PairRule, patience: float | None) -> None:
+        super().__init__(around, rule, patience)
+        self.asked: dict[int, Received] = {}  # by neighbour: an offer that waits for the end of the training
+
+    def trained(self, context: Context) -> list[Effect]:
+        asked, self.asked = self.asked, {}
+        learned = [*self.rule.learn(self.moved), self.record]
+        answers = [effect for event in asked.values() for effect in PairNode._answer(self, event, context)]
+        asks = [] if asked or self.exchanges.awaited else self.offer(self.partner(context), context.now)
+        return [*learned, *answers, *asks, *self.go_on(context)]
+
+    def _answer(self, event: Received, context: Context) -> list[Effect]:
+        """What was answered is answered again at once; one that is new waits in its slot."""
+        about = event.message.term, event.message.round
+        if not self.training or self.exchanges.given.get(event.sender) == about:
+            return super()._answer(event, context)
+        self.asked[event.sender] = event
+        return []
+
+    def _change(self, around: NetworkView, context: Context) -> list[Effect]:
+        gone = [peer for peer in self.asked if peer not in around.neighbours]
+        forgotten = [Forget(self.asked.pop(peer).slot) for peer in gone]
+        return [*forgotten, *super()._change(around, context)]

@@ -4,6 +4,10 @@ Two neighbours keep the same two points of reference: what the one has seen of t
 message brings the encoded difference of a model to that point and moves it, at both ends in the same order: messages of
 a pair are numbered, and one that comes too early waits. An exchange is that of `mechanisms.pairs`, decoded.
 The running statistics of a model stay at its node.
+
+Where nodes and messages are lost, or nodes come and go, it is the exchange of `mechanisms.pairs` through the references
+of `wrappers.error_feedback`, which begin anew with a whole model where they may differ. What each side keeps of an
+exchange is then what the other has decoded, so both mix the same two models (`DecodedPairs`).
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Context, Machine, NetworkView
 from walktalk.protocols.mechanisms.pair_rule import MODEL, PairRule, random_one
+from walktalk.protocols.mechanisms.pairs import Turns, given_slot
+from walktalk.protocols.wrappers.error_feedback import FeedbackNode
 
 MISSING, PACKED, STEP = "missing", "packed", "step"  # a difference, its code, what the other sees of it
 OFFERED = "offered"  # what the other saw of this node when it was offered
@@ -118,3 +124,24 @@ class QuantizedPairs(Machine):
         self.awaited, self.moved = self.awaited and kind == "offer", True
         mix = Combine(MODEL, {MODEL: 1.0, seen(peer): 0.5, mine: -0.5}, {MODEL: 1.0})
         return [*see, *reply, mix, self._record()]
+
+
+class DecodedPairs(FeedbackNode):
+    """Sends differences to references that both ends of a link keep, also where some of them are lost."""
+
+    __slots__ = ()
+
+    def _send(self, effect: Send) -> list[Effect]:
+        """What the exchange keeps of the model is what the other sees of it."""
+        *work, sent = super()._send(effect)
+        seen = Combine(effect.slot, {f"sent/{effect.to}/{effect.message.kind}": 1.0})
+        return [*work, *([seen] if work else []), sent]
+
+
+class DecodedTurns(Turns):
+    """Both sides mix what each has seen of the other; `DecodedPairs` puts that into what is kept."""
+
+    __slots__ = ()
+
+    def _meet(self, new: str, old: str, peer: int) -> list[Effect]:
+        return super()._meet(new, given_slot(peer) if old == MODEL else old, peer)

@@ -27,11 +27,12 @@ from annotated_types import Ge
 
 from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import Arrival
-from walktalk.protocols.gossip.blocking_pairs import BLOCKING_MESSAGES, BlockingPairs
-from walktalk.protocols.gossip.quantized_pairs import QuantizedPairs, quantized_messages
+from walktalk.protocols.gossip.blocking_pairs import BLOCKING_MESSAGES, BlockingPairs, PatientPairs
+from walktalk.protocols.gossip.quantized_pairs import DecodedPairs, DecodedTurns, QuantizedPairs, quantized_messages
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.pair_rule import InPairs, PairRule
 from walktalk.protocols.mechanisms.pairs import Turns
+from walktalk.protocols.wrappers.error_feedback import arrivals_with_feedback
 from walktalk.transforms.codecs import codec_named
 
 
@@ -74,34 +75,26 @@ class SwarmSGD(InPairs):
         how = [*(["blocking"] if self.blocking else []), *([self.codec] if self.codec else [])]
         return f"SwarmSGD ({', '.join(how)})" if how else "SwarmSGD"
 
-    @property
-    def why_failures_end_it(self) -> str:
-        if self.codec:
-            return "both ends of a link must have the same point of reference, whatever is lost"
-        return "a pair waits until both are there" if self.blocking else ""
-
-    @property
-    def why_nodes_stay(self) -> str:
-        return self.why_failures_end_it or super().why_nodes_stay
-
-    @property
-    def instead(self) -> str:
-        return "plain swarm_sgd, with compression if wanted"
-
     @classmethod
     def usual(cls) -> tuple[SwarmSGD, ...]:
         return cls(), cls(blocking=True), cls(codec="int8")
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        if self.blocking:
+        if self.blocking and not self.resilient:
             return BLOCKING_MESSAGES
-        return quantized_messages(self.codec) if self.codec else super().messages
+        if self.codec:
+            exact = super().messages
+            return arrivals_with_feedback(exact, self.codec) if self.resilient else quantized_messages(self.codec)
+        return super().messages
 
     def machine(self, network_view: NetworkView) -> Machine:
         rule = PairRule(self.steps, self.random_steps)
         if self.blocking:
-            return BlockingPairs(network_view, rule)
+            return PatientPairs(network_view, rule, self.waits) if self.resilient else BlockingPairs(network_view, rule)
+        if self.codec and self.resilient:
+            inner = DecodedTurns(network_view, rule, self.waits, overlap=True)
+            return DecodedPairs(inner, super().messages, self.codec, network_view.neighbours)
         if self.codec:
             return QuantizedPairs(network_view, rule, self.codec)
         return Turns(network_view, rule, self.waits, overlap=True)
