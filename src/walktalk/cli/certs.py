@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from walktalk.cli.options import Without
+
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
@@ -157,6 +159,7 @@ def revoke(
     config: Config,
     out: Out = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="Seconds to spend telling the nodes; 0 tells none.")] = 5.0,
+    without: Without = None,
 ) -> None:
     """Where the authority's key is: revoke all certificates of a name, and tell the nodes that run.
 
@@ -167,33 +170,38 @@ def revoke(
     from contextlib import ExitStack
 
     from walktalk.core.errors import UserError
-    from walktalk.runtimes.peers import REVOKED, open_authority, revoke_certificates
+    from walktalk.runtimes.peers import REVOKED, OperatorConnection, open_authority, revoke_certificates
 
     cluster, folder = _cluster_and_folder(config, out)
     authority, why = open_authority(folder), ""
-    asked: list[tuple[OperatorConnection, list[str]]] = []
     with ExitStack() as stack:
-        try:  # before the list is there, or whom it names would not be listened to, and could not be told
-            asked = _everybody(cluster, seconds, stack) if seconds else []
+        operator = None
+        try:  # connected before the list is there: the operator's own certificate may be what is revoked
+            operator = stack.enter_context(OperatorConnection(cluster.without(without or ()))) if seconds else None
         except UserError as error:  # e.g. there is no operator's certificate here
             why = str(error)
-        path, gone = revoke_certificates(authority, name)
+        path, gone = revoke_certificates(authority, name)  # before anybody says a word: nothing can come between
         for line in gone:
             typer.echo(f"revoked {line}")
         typer.echo(f"{path}   the list")
-        for caller, names in asked:
-            _print_told(caller.ask(names, REVOKED, seconds, said=path.read_text()))
+        try:
+            for caller, names in _everybody(operator, seconds, stack) if operator is not None else ():
+                _print_told(caller.ask(names, REVOKED, seconds, said=path.read_text()))
+        except UserError as error:
+            why = str(error)
     if cluster.relay:
         typer.echo("relay: copy the list into its folder of certificates; it takes it without a restart")
     if why:
         typer.echo(f"nobody was told: {why}; copy the list into the others' folders of certificates", err=True)
 
 
-def _everybody(cluster: Cluster, seconds: float, stack: ExitStack) -> list[tuple[OperatorConnection, list[str]]]:
+def _everybody(
+    caller: OperatorConnection, seconds: float, stack: ExitStack
+) -> list[tuple[OperatorConnection, list[str]]]:
     """Connections to those of the file and to those who joined, and whom to ask on which; the stack closes them."""
     from walktalk.runtimes.peers import OperatorConnection, Standing, known_roster
 
-    caller = stack.enter_context(OperatorConnection(cluster))
+    cluster = caller.cluster
     roster = known_roster(cluster, caller, seconds)
     if roster is None:
         return [(caller, list(cluster.nodes))]
@@ -209,7 +217,12 @@ def _print_told(answers: dict[str, dict[str, Any] | None]) -> None:
     for name, answer in answers.items():
         said = "does not answer: copy the list into its folder of certificates"
         if answer is not None:
-            said = answer.get("why") or ("has taken it" if answer.get("taken") else "has it already")
+            wrong = answer.get("complaints")
+            said = (
+                wrong[0]
+                if wrong
+                else answer.get("why") or ("has taken it" if answer.get("taken") else "has it already")
+            )
         typer.echo(f"{name}: {said}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from walktalk.cli.options import check_live
+from walktalk.cli.options import Without, check_live
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,6 +37,7 @@ def status(
         str | None,
         typer.Option(help="With --live: the address to listen on, 0.0.0.0 for all; this machine alone if left out."),
     ] = None,
+    without: Without = None,
 ) -> None:
     """Ask every node of a cluster how it is.
 
@@ -46,7 +47,7 @@ def status(
     from walktalk.runtimes.peers import load_cluster
 
     check_live(live, port, host)
-    cluster = load_cluster(config)
+    cluster = load_cluster(config).without(without or ())
     if live:
         show_live(cluster, seconds, host, port or 0)
         return
@@ -225,11 +226,12 @@ NOBODY = 1  # exit code: nothing was stopped, be it that nobody is there or that
 def stop(
     config: Annotated[Path, typer.Option(help="The cluster's YAML file.")],
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to wait for answers.")] = 3.0,
+    without: Without = None,
 ) -> None:
     """Stop a cluster: every node hands its walks on and ends."""
     from walktalk.runtimes.peers import STOP, ask_everyone, load_cluster
 
-    answers = ask_everyone(load_cluster(config), STOP, seconds)
+    answers = ask_everyone(load_cluster(config).without(without or ()), STOP, seconds)
     silent = [name for name, answer in answers.items() if answer is None]
     typer.echo(f"{len(answers) - len(silent)} of {len(answers)} nodes leave")
     if silent:
@@ -250,6 +252,7 @@ def leave(
     dead: Annotated[
         bool, typer.Option("--dead", help="They do not answer and will not come back: let them go without asking.")
     ] = False,
+    without: Without = None,
 ) -> None:
     """Let nodes leave for good: their walks are handed on, and others take their places in the graph.
 
@@ -257,7 +260,7 @@ def leave(
     """
     from walktalk.runtimes.peers import ask_to_leave, load_cluster
 
-    said = ask_to_leave(load_cluster(config), names, seconds, dead)
+    said = ask_to_leave(load_cluster(config).without(without or ()), names, seconds, dead)
     for name, answer in said.items():
         typer.echo(f"{name}: {answer or 'leaves for good'}", err=bool(answer))
     if any(said.values()):

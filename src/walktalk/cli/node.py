@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from walktalk.api import getting_ready
+from walktalk.cli.options import Without
 
 if TYPE_CHECKING:
     from walktalk.runtimes.peers import Relay
@@ -78,6 +79,7 @@ def collect(
         bool, typer.Option("--overwrite", help="Replace what is in the folder, once the new results are whole.")
     ] = False,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to wait for answers.")] = 3.0,
+    without: Without = None,
 ) -> None:
     """Collect what a cluster has learned: its model, who took part, the history and a page, in one folder.
 
@@ -92,7 +94,7 @@ def collect(
     try:
         with _shown() as shown:
             collected = collected_from(
-                load_cluster(config),
+                load_cluster(config).without(without or ()),
                 out,
                 overwrite=overwrite,
                 wait=wait,

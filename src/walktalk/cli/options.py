@@ -6,11 +6,19 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from walktalk.core.errors import UnavailableError
+
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without", metavar="NAME", help="Do not ask this node: what it answers is not to be trusted. Repeatable."
+    ),
+]
+"""Whom an operator leaves out, an option of every command that asks the nodes of a cluster."""
 
 
 def check_live(live: bool, port: int | None, host: str | None) -> None:

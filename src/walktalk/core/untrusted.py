@@ -44,19 +44,24 @@ class Limits:
 USUAL = Limits()
 
 
-def parsed_json(data: bytes | str, limits: Limits = USUAL) -> Any:
+REFUSE = object()
+
+
+def parsed_json(data: bytes | str, limits: Limits = USUAL, nan: Any = REFUSE) -> Any:
     """What a text in JSON says, where it keeps to the limits; `Refused` where it does not, or is no JSON.
 
     Args:
         data: The text as it came.
         limits: How large it may be.
+        nan: What NaN and the infinities become, which are no JSON; refused if left out.
     """
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if len(raw) > limits.size:
         raise Refused(f"{len(raw):,} bytes; at most {limits.size:,} are taken")
     _check_shape(raw, limits)
     try:
-        return json.loads(raw, parse_int=lambda digits: _whole(digits, limits.digits), parse_constant=_no_number)
+        constant = _no_number if nan is REFUSE else lambda word: nan
+        return json.loads(raw, parse_int=lambda digits: _whole(digits, limits.digits), parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, Refused) else Refused(f"no JSON: {shown(error)}") from None
 

@@ -31,6 +31,7 @@ make a hundred connections, and one of those may get the very port on which a sl
 
 from __future__ import annotations
 
+import logging
 import random
 import socket
 from collections.abc import Iterable, Mapping
@@ -38,7 +39,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.records import write_text, yaml_text
@@ -58,6 +59,8 @@ from walktalk.runtimes.peers.wire.session import LARGEST_NORM, Endpoint, Tuning
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
+
+log = logging.getLogger(__name__)
 
 OPERATORS_PATIENCE = 2.0  # seconds until a node that does not open a connection is taken for hung
 
@@ -128,6 +131,19 @@ class Cluster(BaseModel):
     nodes: dict[str, Place]
     joined: dict[str, int] = Field(default_factory=dict, exclude=True)  # numbers of those that are not in the file
 
+    _left_out: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Names of nodes that an operator does not ask."""
+        return self._left_out
+
+    def without(self, names: Iterable[str]) -> Cluster:
+        """The cluster for an operator who does not ask some nodes, because what they answer is not to be trusted."""
+        cluster = self.model_copy()
+        cluster._left_out = frozenset(names)
+        return cluster
+
     def number(self, name: str) -> int:
         """The number of the node with this name."""
         if name not in self.nodes:
@@ -151,11 +167,14 @@ class Cluster(BaseModel):
         wanted = [e for e in entries if gone or e.standing is not Standing.LEFT]
         there = sorted((e for e in wanted if e.name not in self.file_names), key=lambda e: (e.rank, e.name))
         files = {name: self.nodes[name] for name in self.file_names}
-        places = {
-            e.name: Place.model_validate({"address": e.address, "site": e.site, "reachable": bool(e.address)})
-            for e in there
-        }
-        joined = {entry.name: entry.number for entry in there}
+        places: dict[str, Place] = {}
+        for e in there:
+            try:
+                said = {"address": e.address, "site": e.site, "reachable": bool(e.address)}
+                places[e.name] = Place.model_validate(said)
+            except ValidationError:  # nobody could connect to it
+                log.warning("%s: its address %r cannot be one", e.name, e.address)
+        joined = {entry.name: entry.number for entry in there if entry.name in places}
         return self.model_copy(update={"nodes": files | places, "joined": joined})
 
     def part(self, name: str) -> str | None:
@@ -208,12 +227,13 @@ class Cluster(BaseModel):
 
     def operator(self) -> Endpoint:
         """The place of `status` and `stop`: connects to everybody it can, straight or through the relay."""
-        straight = {name: place.address for name, place in self.nodes.items() if place.has_port and place.reachable}
-        everyone = {name: self.number(name) for name in self.nodes}
+        asked = {name: place for name, place in self.nodes.items() if name not in self.left_out}
+        straight = {name: place.address for name, place in asked.items() if place.has_port and place.reachable}
+        everyone = {name: self.number(name) for name in asked}
         files, patience = self.own_credentials(OPERATOR), OPERATORS_PATIENCE
         connect, relay = tuple(straight.values()), None
         if self.relay:  # it tries the straight way first: nodes need not be reachable for the operator
-            connect, relay = (), RelayPlace(self.relay, {name: straight.get(name, "") for name in self.nodes})
+            connect, relay = (), RelayPlace(self.relay, {name: straight.get(name, "") for name in asked})
             patience += DIRECT
         quick = Tuning(opening=patience)
         return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, connect, files, quick, relay=relay)

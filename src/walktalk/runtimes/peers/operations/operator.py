@@ -6,17 +6,21 @@ From the answers follows whether the cluster is well, for `walktalk status` and 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from walktalk.core.errors import SpecError, UnavailableError
+from walktalk.core.untrusted import Boundary
 from walktalk.graphs import Graph
 from walktalk.runtimes.peers.identity.certificates import OPERATOR
 from walktalk.runtimes.peers.node.roster import MEMBERS_FILE, Entry, Roster, Standing, from_text, signed_entry
+from walktalk.runtimes.peers.operations.answers import read_answer
 from walktalk.runtimes.peers.operations.cluster import Cluster, with_known_ports
 from walktalk.runtimes.peers.relay.tunnels import doors
 from walktalk.runtimes.peers.wire.session import (
@@ -28,6 +32,8 @@ from walktalk.runtimes.peers.wire.session import (
     open_session,
     open_tunnels,
 )
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
 TRY_AGAIN = 0.05  # seconds until who has not answered is asked again
@@ -41,6 +47,7 @@ class OperatorConnection:
 
     def __init__(self, cluster: Cluster) -> None:
         self._endpoint = with_known_ports(cluster).operator()
+        self.cluster, self._left_out = cluster, cluster.left_out
         self.addresses = self._endpoint.connect
         self._tunnels = open_tunnels(self._endpoint)
         self._session = open_session(self._endpoint, doors(self._tunnels))
@@ -56,15 +63,18 @@ class OperatorConnection:
     def ask(
         self, names: Iterable[str], question: str, seconds: float, **asked: object
     ) -> dict[str, dict[str, Any] | None]:
-        """Ask nodes; by name the answer, None where none came in time. `said` goes along with the question."""
-        answers: dict[str, dict[str, Any] | None] = dict.fromkeys(names)
+        """Ask nodes; by name the answer, None where none came in time. `said` goes along with the question.
+
+        Whom the operator leaves out is not asked, and stands in no answer.
+        """
+        answers: dict[str, dict[str, Any] | None] = {name: None for name in names if name not in self._left_out}
         end = time.monotonic() + seconds
         while (missing := [name for name, answer in answers.items() if answer is None]) and time.monotonic() < end:
             waiting = {name: self._get(name, question, max(0.5, seconds / 4), **asked) for name in missing}
             for name, replies in waiting.items():
                 for reply in replies:
                     if reply.ok is not None:
-                        answers[name] = _parsed(reply.ok.payload.to_bytes())
+                        answers[name] = read_answer(reply.ok.payload.to_bytes())
             time.sleep(TRY_AGAIN)
         return answers
 
@@ -115,21 +125,12 @@ class OperatorConnection:
         return self._session.get(f"{key}?{parameters}" if parameters else key, payload=payload, timeout=seconds)
 
 
-def _parsed(answer: bytes) -> dict[str, Any] | None:
-    """What a node said; None where it is nonsense."""
-    try:
-        said = json.loads(answer, parse_constant=lambda word: None)  # NaN is not JSON: others could not read it
-    except ValueError:
-        return None
-    return said if isinstance(said, dict) else None
-
-
 def ask_everyone(cluster: Cluster, question: str, seconds: float = 3.0) -> dict[str, dict[str, Any] | None]:
     """Ask every node, those who joined among them; by name the answer, None where none came in time."""
     with OperatorConnection(cluster) as caller:
         roster = known_roster(cluster, caller, seconds)
         if roster is None:
-            return dict.fromkeys(cluster.nodes)
+            return {name: None for name in cluster.nodes if name not in cluster.left_out}
         staying = [name for name in cluster.nodes if roster.standing(name) is not Standing.LEFT]
         answers = caller.ask(staying, question, seconds)
     there = cluster.with_joined(roster.entries.values())
@@ -141,12 +142,24 @@ def ask_everyone(cluster: Cluster, question: str, seconds: float = 3.0) -> dict[
 
 
 def known_roster(cluster: Cluster, caller: OperatorConnection, seconds: float = 3.0) -> Roster | None:
-    """Who has joined and left, as nodes of the file say; of names alone, without a graph. None: nobody answers."""
-    roster = cluster.roster(Graph.from_edges(len(cluster.file_names), []))
+    """Who has joined and left, as nodes of the file say; of names alone, without a graph. None: nobody answers.
+
+    An entry that cannot be counts for nothing, and neither does what hides behind it: others say the rest.
+    """
+    roster, refused = cluster.roster(Graph.from_edges(len(cluster.file_names), [])), Boundary(_warn)
     answers = caller.first(cluster.file_names, ROSTER, seconds)
-    for answer in answers.values():
-        roster.join(Entry.heard(said) for said in answer.get("roster", ()))
+    for name, answer in answers.items():
+        for said in answer.get("roster", ()):
+            refused(name, "an entry of its roster", partial(_join, roster, said), None)
     return roster if answers else None
+
+
+def _join(roster: Roster, said: Any) -> None:
+    roster.join([Entry.heard(said)])
+
+
+def _warn(name: str, what: str, why: str) -> None:
+    log.warning("%s: %s is refused: %s", name, what, why)
 
 
 def everybody(cluster: Cluster, graph: Graph, seconds: float = 3.0) -> tuple[Cluster, Roster]:
@@ -198,7 +211,7 @@ def ask_to_leave(cluster: Cluster, names: Sequence[str], seconds: float, dead: b
         others = [name for name in there.nodes if name not in names and roster.standing(name) is Standing.MEMBER]
         told = caller.first(others, ROSTER, seconds, said=json.dumps(entries))
     why = "" if told else "nobody answers who could be told"
-    refused = [answer["refused"] for answer in told.values() if "refused" in answer]
+    refused = [str(answer["refused"]) for answer in told.values() if "refused" in answer]
     return gone | dict.fromkeys(asked, refused[0] if refused else why)
 
 
