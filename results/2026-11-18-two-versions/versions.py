@@ -11,6 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import walktalk as wt
+from walktalk import learning
 from walktalk.studies import make_spec, prepare
 
 torch.set_num_threads(1)
@@ -29,8 +30,9 @@ ready = prepare(
 row, parts = ready.runs[0].initial, ready.task.parts
 print("initial ResNet-20", hashlib.md5(row.numpy().tobytes()).hexdigest())
 print("split of CIFAR-10", hashlib.md5(b"".join(part.tobytes() for part in parts)).hexdigest())
-given = torch.tensor([0, 3]), torch.tensor([12345, 67890]), torch.tensor([0.05, 0.05])
-trained, _ = ready.trainer.train(torch.stack([row] * 2), *given, None)
+given = torch.stack([row] * 2), torch.tensor([0, 3]), torch.tensor([12345, 67890]), torch.tensor([0.05, 0.05])
+record = getattr(learning, "TrainingRows", None)  # older versions take its fields one by one
+trained, _ = ready.trainer.train(*given, None) if record is None else ready.trainer.train(record(*given))
 print("five steps at nodes 0 and 3", hashlib.md5(trained.numpy().tobytes()).hexdigest(), trained.norm(dim=1).tolist())
 
 digits = load_digits()
