@@ -19,7 +19,7 @@ def test_multi_walk_aggregate_is_the_start_plus_a_share_of_every_mixed_update(da
     walks = data.draw(st.integers(1, graph.nodes))
     aggregator = data.draw(st.integers(0, graph.nodes - 1))
     seed = Seed(data.draw(st.integers(0, 1000)))
-    played = Played(setup(MultiWalk(walks, aggregator), graph, timing=data.draw(some_timings), seed=seed))
+    played = Played(setup(MultiWalk(walks, aggregator=aggregator), graph, timing=data.draw(some_timings), seed=seed))
     law = MixedSoFar(walks, aggregator, played.trainer.initial().double().numpy())
     played.replay().play(played.trace, law.watch)
     # The replay obeys the law to float64; the executor's float32 aggregate is held against it at every iteration.

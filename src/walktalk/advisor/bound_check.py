@@ -128,7 +128,7 @@ class StagedNode(Machine):
         neighbours = tuple(peer for peer in self.around.neighbours if peer in stage.living)
         degrees = tuple(stage.degrees[peer] for peer in neighbours)
         around = NetworkView(self.around.node, self.around.nodes, neighbours, degrees)
-        return MultiWalk(self.protocol.walks, stage.aggregator).machine(around)
+        return MultiWalk(self.protocol.walks, aggregator=stage.aggregator).machine(around)
 
     def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, TimerFired):

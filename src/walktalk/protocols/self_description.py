@@ -51,6 +51,7 @@ class SelfDescribed(ABC):
     also_known_as: ClassVar[tuple[str, ...]] = ()  # names that the field has for exactly this; accepted like the name
     known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # names of it with certain settings, and those settings
     proved: ClassVar[str] = ""  # what is proved of it that `walktalk theory` knows, in a line
+    listed_last: ClassVar[tuple[str, ...]] = ()  # settings that it inherits and that stand behind its own, as in labels
     bound: ClassVar[str] = ""  # the function that computes it: one of `walktalk.theory`, or "module:function"
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -206,8 +207,9 @@ def _marks(cls: type) -> dict[str, InLabel]:
     return {name: mark for name, marks in marked.items() for mark in marks if isinstance(mark, InLabel)}
 
 
-def _fields(thing: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+def _fields(thing: SelfDescribed) -> list[dataclasses.Field[Any]]:
+    found = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+    return sorted(found, key=lambda one: one.name in thing.listed_last)
 
 
 def _words(name: str) -> list[str]:

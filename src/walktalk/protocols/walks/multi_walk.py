@@ -22,7 +22,7 @@ from walktalk.chains import metropolis_step
 from walktalk.protocols.effects import Combine, Effect, Train, absorb, apply_update
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.protocol import Walks
 from walktalk.protocols.mechanisms.tokens.rule import WalkRule, copy_slot, walk_slot
 from walktalk.protocols.self_description import InLabel, Law
 
@@ -45,18 +45,9 @@ class MultiWalk(Walks):
 
     Args:
         walks: how many, R.
-        aggregator: the node that mixes them.
-        resilient: whether it survives failures; if left out, where there may be any.
-        heartbeat: seconds between two heartbeats of the aggregator.
-        guard: who notices that a walk is lost: the aggregator; every node, from how many seem to be alive
-            (decentralized, after DecAFork) or from how long none came by (average_crossing, create_if_late); or nobody.
     """
 
     walks: Annotated[int, InLabel("-{}", always=True)] = 1
-    aggregator: Aggregator = 0
-    resilient: bool | None = None
-    heartbeat: Heartbeat = 1.0
-    guard: Guard = "aggregator"
     name: ClassVar[str] = "multi_walk"
     known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {"random_walk": {"walks": 1}}
     proved: ClassVar[str] = "Theorem 1, and 3 where its aggregator dies"

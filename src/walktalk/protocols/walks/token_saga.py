@@ -30,7 +30,7 @@ from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import GRADIENT, UPDATE, Combine, Differentiate, Effect, Train, apply_update
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.protocol import Walks
 from walktalk.protocols.mechanisms.tokens.rule import NotingRule, WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
@@ -48,19 +48,11 @@ class TokenSaga(Walks):
         estimate: how a step is estimated: saga without bias, sag with less noise.
         local: whether all local steps of the study are taken, each corrected, in place of one step along the gradient
             of as many batches; saga with plain SGD only (momentum: 0).
-        aggregator: the node that mixes them.
-        resilient: whether it survives failures; if left out, where there may be any.
-        heartbeat: seconds between two heartbeats of the aggregator.
-        guard: who notices that a walk is lost.
     """
 
     walks: Annotated[int, Ge(1), InLabel("-{}")] = 1
     estimate: Estimate = "saga"
     local: bool = False
-    aggregator: Aggregator = 0
-    resilient: bool | None = None
-    heartbeat: Heartbeat = 1.0
-    guard: Guard = "aggregator"
     name: ClassVar[str] = "token_saga"
     known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {"mc_sag": {"estimate": "sag"}}
     extras: ClassVar[tuple[str, ...]] = (MEAN,)

@@ -26,7 +26,7 @@ from annotated_types import Ge, Gt
 from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Forget, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.protocol import Walks
 from walktalk.protocols.mechanisms.tokens.rule import Name, NotingRule, WalkRule, walk_slot
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
@@ -43,17 +43,10 @@ class Walkman(Walks):
         beta: how hard a local training is pulled to the walk's model, β; times the learning rate below 1.
         steps: of that training; 0: as many as the study says.
         aggregator: the node whose last sight of the walk is what the run puts out.
-        resilient: whether it survives failures; if left out, where there may be any.
-        heartbeat: seconds between two heartbeats of the aggregator.
-        guard: who notices that the walk is lost.
     """
 
     beta: Annotated[float, Gt(0)] = 1.0
     steps: Annotated[int, Ge(0)] = 0
-    aggregator: Aggregator = 0
-    resilient: bool | None = None
-    heartbeat: Heartbeat = 1.0
-    guard: Guard = "aggregator"
     walks: ClassVar[int] = 1
     name: ClassVar[str] = "walkman"
     title: ClassVar[str] = "Walkman"

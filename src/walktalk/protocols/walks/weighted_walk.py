@@ -29,7 +29,7 @@ from walktalk.chains import hops_of_a_jump, metropolis_step
 from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import Effect, Train
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.protocol import Walks
 from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel, Law
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
@@ -46,10 +46,6 @@ class WeightedWalk(Walks):
         jump: how often a walk jumps, p_J.
         jump_end: how likely a jump ends after each of its hops, p_d.
         longest_jump: the most hops of a jump, r.
-        aggregator: the node that mixes them.
-        resilient: whether it survives failures; if left out, where there may be any.
-        heartbeat: seconds between two heartbeats of the aggregator.
-        guard: who notices that a walk is lost.
     """
 
     weights: Annotated[tuple[float, ...], InLabel("-weights")] = ()
@@ -58,10 +54,6 @@ class WeightedWalk(Walks):
     jump: Annotated[float, Ge(0), Le(1)] = 0.0
     jump_end: Annotated[float, Gt(0), Le(1), InLabel("-end{:g}")] = 0.5
     longest_jump: Annotated[int, Ge(1), Le(255), InLabel("-longest{}")] = 3
-    aggregator: Aggregator = 0
-    resilient: bool | None = None
-    heartbeat: Heartbeat = 1.0
-    guard: Guard = "aggregator"
     name: ClassVar[str] = "weighted_walk"
     models_travel: ClassVar[bool] = True
     colour: ClassVar[str] = "#5B8C2A"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt
 
@@ -146,17 +147,26 @@ class Mixer:
 
 Guard = Literal["aggregator", "decentralized", "average_crossing", "create_if_late", "none"]
 
-# The settings that all algorithms of walks share, as each lists them after its own.
-Aggregator: TypeAlias = Annotated[int, Ge(0), InLabel("-at{}")]
-Heartbeat: TypeAlias = Annotated[float, Gt(0), InLabel("-beat{:g}")]
 
-
+@dataclass(frozen=True, kw_only=True)
 class Walks(Protocol):
     """An algorithm whose models walk from node to node. It survives failures, and lets nodes come and go.
 
-    A protocol adds `walks`, or says how many there are, and the four settings below; `rule` says what it does.
+    A protocol adds `walks`, or says how many there are; `rule` says what it does.
+
+    Args:
+        aggregator: the node that mixes them.
+        resilient: whether it survives failures; if left out, where there may be any.
+        heartbeat: seconds between two heartbeats of the aggregator.
+        guard: who notices that a walk is lost: the aggregator; every node, from how many seem to be alive
+            (decentralized, after DecAFork) or from how long none came by (average_crossing, create_if_late); or nobody.
     """
 
+    aggregator: Annotated[int, Ge(0), InLabel("-at{}")] = 0
+    resilient: bool | None = None
+    heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
+    guard: Guard = "aggregator"
+    listed_last: ClassVar[tuple[str, ...]] = ("aggregator", "resilient", "heartbeat", "guard")
     family: ClassVar[str] = "walks"
     elastic: ClassVar[bool] = True
     extras: ClassVar[tuple[str, ...]] = ()  # kinds of the further models that a walk carries
@@ -165,26 +175,6 @@ class Walks(Protocol):
     @abstractmethod
     def walks(self) -> int:
         """How many walks there are, R."""
-
-    @property
-    @abstractmethod
-    def aggregator(self) -> int:
-        """The node that mixes them at first."""
-
-    @property
-    @abstractmethod
-    def resilient(self) -> bool | None:
-        """Whether it survives failures; None: where there may be any."""
-
-    @property
-    @abstractmethod
-    def heartbeat(self) -> float:
-        """Seconds between two heartbeats of the aggregator."""
-
-    @property
-    @abstractmethod
-    def guard(self) -> Guard:
-        """Who notices that a walk is lost."""
 
     @abstractmethod
     def rule(self, around: NetworkView) -> WalkRule:
