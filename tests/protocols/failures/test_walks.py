@@ -40,7 +40,9 @@ def test_while_nothing_fails_the_models_are_those_of_algorithm_1(data):
     timing = PoissonTiming(d=data.draw(st.floats(0.3, 2.0)))
 
     def outcome(**kind) -> tuple[np.ndarray, list, float]:
-        run = setup(MultiWalk(walks, aggregator=aggregator, **kind), graph, timing=timing, seed=seed, stop=Stop(iterations=150))
+        run = setup(
+            MultiWalk(walks, aggregator=aggregator, **kind), graph, timing=timing, seed=seed, stop=Stop(iterations=150)
+        )
         played = Played(run)
         return played.output, [m.train_loss for m in played.measurements], played.engine.simulations[0].agenda.now
 
