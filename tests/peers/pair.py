@@ -10,9 +10,8 @@ from pathlib import Path
 
 from walktalk.runtimes.peers.identity.certificates import Credentials
 from walktalk.runtimes.peers.operations.cluster import free_ports
-from walktalk.runtimes.peers.wire.assembly import Delivery, Limits
 from walktalk.runtimes.peers.wire.link import Link, Listener
-from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.messages import Delivery, Limits, Parcel
 from walktalk.runtimes.peers.wire.session import Endpoint, Tuning
 
 WIDTH = 300_000  # three chunks

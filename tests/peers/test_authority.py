@@ -43,7 +43,7 @@ from walktalk.runtimes.peers.identity.certificates import (
     write_pem,
 )
 from walktalk.runtimes.peers.identity.renewal import Renewal
-from walktalk.runtimes.peers.node.reports import why_absent
+from walktalk.runtimes.peers.node.news import why_absent
 from walktalk.runtimes.peers.wire.session import settings
 
 CLUSTER = make_cluster({"nodes": {"a": {"address": "10.0.0.1:7447"}, "b": {}}, "relay": "hub.example:7446"})

@@ -24,7 +24,7 @@ from walktalk.core.errors import SpecError, UnavailableError, UserError
 from walktalk.core.untrusted import Refused
 from walktalk.runtimes.peers.identity.authority import make_certificates
 from walktalk.runtimes.peers.identity.certificates import certificate_from, certificates_in, credentials, is_issued_by
-from walktalk.runtimes.peers.node.reports import SILENT, UNKNOWN_PLACE, News, why_absent
+from walktalk.runtimes.peers.node.news import SILENT, UNKNOWN_PLACE, News, why_absent
 
 
 def spoil(name: str) -> Callable[[Path], object]:
@@ -180,7 +180,7 @@ def test_an_authority_that_cannot_be_used_again_is_named(tmp_path: Path) -> None
 
 
 def test_why_a_neighbour_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.runtimes.peers.node.reports.PATIENCE", 0.7)
+    monkeypatch.setattr("walktalk.runtimes.peers.node.news.PATIENCE", 0.7)
     make_certificates(tmp_path / "ours", {"a": (), "b": ()})
     make_certificates(tmp_path / "theirs", {"a": ()})
     ours, theirs = credentials(tmp_path / "ours", "a"), credentials(tmp_path / "theirs", "a")
@@ -197,7 +197,7 @@ def test_why_a_neighbour_is_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_one_that_is_no_node_at_all_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.runtimes.peers.node.reports.PATIENCE", 0.2)
+    monkeypatch.setattr("walktalk.runtimes.peers.node.news.PATIENCE", 0.2)
     make_certificates(tmp_path, {"a": ()})
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from walktalk.runtimes.peers.node.neighbours import Neighbours, Reactions
-from walktalk.runtimes.peers.node.reports import News
-from walktalk.runtimes.peers.wire.assembly import Delivery
-from walktalk.runtimes.peers.wire.messages import Parcel, Stamp
+from walktalk.runtimes.peers.node.news import News
+from walktalk.runtimes.peers.wire.messages import Delivery, Parcel, Stamp
 from walktalk.runtimes.peers.wire.session import Endpoint
 
 

@@ -116,9 +116,9 @@ def test_a_full_disk_loses_no_line_while_memory_lasts(
 
 
 def test_what_memory_cannot_hold_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import walktalk.runtimes.peers.node.event_log as event_logs
+    import walktalk.runtimes.peers.node.reports as reports
 
-    monkeypatch.setattr(event_logs, "WAITING", 2)
+    monkeypatch.setattr(reports, "WAITING", 2)
     event_log, write = EventLog(tmp_path, 1), os.write
     monkeypatch.setattr(os, "write", lambda file, data: 0)
     for number in range(5):

@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk.protocols import HEADER_BYTES, Message, control_bytes
-from walktalk.runtimes.peers.wire.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.wire.messages import (
     FRAME_BYTES,
     Ack,
     Answer,
+    Assembler,
+    Delivery,
+    Limits,
     Parcel,
+    Pool,
     Stamp,
     WireError,
     chunks,

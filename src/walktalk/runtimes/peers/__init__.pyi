@@ -17,12 +17,12 @@ from .node.checkpoints import finished_before as finished_before
 from .node.event_log import COPY as COPY
 from .node.event_log import FILES as FILES
 from .node.event_log import Copy as Copy
-from .node.event_log import EventLog as EventLog
 from .node.event_log import archive_earlier_run as archive_earlier_run
 from .node.event_log import open_part as open_part
 from .node.event_log import parts_in as parts_in
 from .node.members import network_view as network_view
 from .node.node import Node as Node
+from .node.reports import EventLog as EventLog
 from .node.roster import MEMBERS_FILE as MEMBERS_FILE
 from .node.roster import Entry as Entry
 from .node.roster import Roster as Roster
@@ -64,10 +64,10 @@ from .operations.replaying import read_event_log as read_event_log
 from .operations.replaying import read_lives as read_lives
 from .operations.replaying import replay as replay
 from .relay.server import Relay as Relay
-from .wire.assembly import Delivery as Delivery
-from .wire.assembly import Limits as Limits
 from .wire.link import Link as Link
 from .wire.link import Listener as Listener
+from .wire.messages import Delivery as Delivery
+from .wire.messages import Limits as Limits
 from .wire.messages import Parcel as Parcel
 from .wire.messages import Stamp as Stamp
 from .wire.session import LEAVE as LEAVE

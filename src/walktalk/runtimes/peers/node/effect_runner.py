@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from walktalk.core.errors import ProtocolError, UnavailableError
 from walktalk.protocols import (
@@ -31,9 +32,8 @@ from walktalk.runtimes.peers.node.neighbours import Neighbours
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeState, TrainingRequest
-from walktalk.runtimes.peers.wire.assembly import Delivery
 from walktalk.runtimes.peers.wire.link import Link
-from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 from walktalk.runtimes.semantics import NOTHING
 from walktalk.transforms.rules import rule_named
 
@@ -150,6 +150,7 @@ class Inbox:
 
     def __init__(
         self,
+        later: Callable[[Callable[[], None]], None],
         state: NodeState,
         link: Link,
         neighbours: Neighbours,
@@ -159,13 +160,18 @@ class Inbox:
         hear: Mapping[str, Callable[[Parcel], None]],
     ) -> None:
         """
+        - `later`: has the node's loop make a call when its turn comes.
         - `state`, `link`, `neighbours`, `models`, `runner`, `reports`: the node's.
         - `hear`: by kind, what is called with messages that are between nodes and no business of the protocol.
         """
-        self.hear = dict(hear)
+        self.hear, self._later = dict(hear), later
         self._state, self._link, self._neighbours = state, link, neighbours
         self._models, self._runner, self._reports = models, runner, reports
         self._early: list[Delivery] = []  # messages from before the start; one model for each neighbour at most
+
+    def put(self, delivery: Delivery) -> None:
+        """Have the loop handle a whole message that has come; called in the link's threads."""
+        self._later(partial(self.arrived, delivery))
 
     def arrived(self, delivery: Delivery) -> None:
         """Handle a whole message that has come."""

@@ -1,5 +1,4 @@
-"""A node's trace, one JSON line an event, each handed to the system before the node goes on: a `kill -9` loses none;
-and who hands it out to whoever collects.
+"""A node's trace in its folder, one JSON line an event: which files there are, how they are read and handed out.
 
 The columns are those of `records.trace`. Times are seconds of the wall clock; `number` counts a node's own trainings,
 and its messages to each neighbour; `key` of `send` and `receive` is the life of the sender, so that no two messages
@@ -18,8 +17,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import math
-import os
 import re
 import threading
 import time
@@ -31,8 +28,7 @@ from typing import IO, Any, NamedTuple
 
 from torch import Tensor
 
-from walktalk.core.errors import StudyError
-from walktalk.records import TraceRow, save_checkpoint, write_bytes
+from walktalk.records import TraceRow, save_checkpoint
 from walktalk.runtimes.peers.node.roster import MEMBERS_FILE
 from walktalk.runtimes.peers.wire.session import PIECE
 
@@ -40,7 +36,6 @@ log = logging.getLogger(__name__)
 
 PATTERN = r"trace-\d{1,20}(?:\.\d{1,6})?\.jsonl(?:\.gz)?"
 _NAME = re.compile(r"trace-(\d{1,20})(?:\.(\d{1,6}))?\.jsonl(\.gz)?")
-PART = 8 << 20  # bytes: at 18 KB/s seven minutes; half a megabyte when it is compressed
 
 
 class PartName(NamedTuple):
@@ -90,164 +85,6 @@ def lines_of_part(path: Path) -> Iterator[bytes]:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             log.warning("%s is damaged; what follows in this life of the node is left out", path)
             raise ValueError(f"{path} is damaged") from error
-
-
-def _size(path: Path) -> int:
-    """The size of a file in bytes; 0 where it has just been compressed."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-class Archive:
-    """Compresses parts that are full, in a thread, and deletes the oldest where there are too many."""
-
-    def __init__(self, folder: Path, keep: float) -> None:
-        """
-        - `folder`: the node's own.
-        - `keep`: bytes of compressed parts, over all lives; infinite: all of them.
-        """
-        self._folder, self._keep = folder, keep
-        self._lock = threading.Lock()
-
-    def tidy(self, part_bytes: int, current: Path) -> None:
-        """Compress what is full and is not the current part, in a thread."""
-        full = [
-            path
-            for path in event_log_files(self._folder)
-            if path != current and path.suffix != ".gz" and _size(path) >= part_bytes
-        ]
-        if full:
-            threading.Thread(target=self._tidy, args=(full,), name="attic", daemon=True).start()
-
-    def _tidy(self, full: list[Path]) -> None:
-        with self._lock:
-            try:
-                for path in full:
-                    if path.exists():  # else it was the turn of another thread
-                        write_bytes(path.with_name(f"{path.name}.gz"), gzip.compress(path.read_bytes(), mtime=0))
-                        path.unlink()
-                self._forget()
-            except (OSError, StudyError) as error:  # a full disk: the parts are still there, and their turn comes again
-                log.warning("%s: parts of the trace could not be compressed: %s", self._folder, error)
-
-    def _forget(self) -> None:
-        """Delete the oldest, where there are too many."""
-        files = {name: path for path in self._folder.glob("trace-*.gz") if (name := name_of_part(path)) is not None}
-        sizes = {name: path.stat().st_size for name, path in files.items()}
-        total = sum(sizes.values())
-        for name in sorted(files):
-            if total <= self._keep:
-                return
-            files[name].unlink()
-            total -= sizes[name]
-            log.info("%s is deleted: no more than %.0f MB of traces are to be kept", files[name], self._keep / 1e6)
-
-
-WAITING = 100_000  # lines: some 20 MB
-TRY_AGAIN = 1.0  # seconds until a full disk is tried again
-
-
-class EventLog:
-    """Writes a node's trace into its folder, in parts, and waits where the disk is full.
-
-    Where the disk is full, rows wait in memory until there is room again, at most `WAITING` of them: what happens after
-    that is lost to the trace, and a line in it and in the log says how much.
-    """
-
-    def __init__(self, folder: Path, life: int, *, keep: float = math.inf, part_bytes: int = PART) -> None:
-        """
-        - `folder`: the node's own.
-        - `life`: which of its lives this is.
-        - `keep`: bytes of old parts that are kept, compressed; all, unless given.
-        - `part_bytes`: a part that has so many is full.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._life, self._part, self._full = folder, life, 0, part_bytes
-        self._path = folder / part_of_life(life, 0)
-        self._file = self._opened()
-        self._size = 0  # bytes of whole lines that are in the file
-        self._next_part = part_bytes  # the size at which another part is begun
-        self._attic = Archive(folder, keep)
-        self._attic.tidy(part_bytes, self._path)  # what an earlier life has left
-        self._waiting: list[bytes] = []
-        self._lost = 0
-        self._again = 0.0  # when to try to write again
-
-    def write(self, row: TraceRow) -> None:
-        """Write a row, with one call of the system: a line is there whole or not at all."""
-        line = json.dumps(row).encode() + b"\n"
-        if self._waiting:
-            self._wait(line)
-        elif not self._write(line):
-            log.warning("%s cannot be written: the disk is full? Lines wait in memory meanwhile", self._path)
-            self._again = time.monotonic() + TRY_AGAIN
-            self._wait(line)
-
-    @property
-    def behind(self) -> int:
-        """Lines that wait for room on the disk, or were lost for want of it."""
-        return len(self._waiting) + self._lost
-
-    def close(self) -> None:
-        """Write what still waits, and close the file."""
-        self._again = 0.0
-        if self._waiting:
-            self._catch_up()
-        if self._waiting:
-            log.warning("%s: %d lines could not be written", self._path, len(self._waiting) + self._lost)
-        os.close(self._file)
-
-    def _wait(self, line: bytes) -> None:
-        """Keep a line in memory; those that wait are written if it is time."""
-        if len(self._waiting) < WAITING:
-            self._waiting.append(line)
-        else:
-            self._lost += 1
-        if time.monotonic() >= self._again:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        self._again = time.monotonic() + TRY_AGAIN
-        if not self._write(b"".join(self._waiting)):
-            return
-        self._waiting.clear()
-        lost, self._lost = self._lost, 0
-        if lost:
-            log.warning("%s: %d lines are missing: the disk was full", self._path, lost)
-            self.write(TraceRow(time.time(), -1, "missing", number=lost))
-
-    def _write(self, data: bytes) -> bool:
-        """Write bytes; whether all of it was written. Of what was not, nothing is left in the file."""
-        try:
-            written = os.write(self._file, data)
-        except OSError:
-            written = 0
-        if written == len(data):
-            self._size += written
-            if self._size >= self._next_part:
-                self._turn_over()
-            return True
-        if written:
-            with suppress(OSError):
-                os.ftruncate(self._file, self._size)
-        return False
-
-    def _turn_over(self) -> None:
-        """Begin another part. Where none can be made, this one goes on, and it is tried again later."""
-        before, self._path = self._path, self._folder / part_of_life(self._life, self._part + 1)
-        try:
-            another = self._opened()
-        except OSError:
-            self._path, self._next_part = before, self._size + self._full
-            return
-        os.close(self._file)
-        self._file, self._part, self._size, self._next_part = another, self._part + 1, 0, self._full
-        self._attic.tidy(self._full, self._path)
-
-    def _opened(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 def read_lines(parts: Iterable[Path]) -> list[TraceRow]:

@@ -23,7 +23,7 @@ from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE, Message, Record
 from walktalk.records import TraceRow, write_text
 from walktalk.runtimes.peers.node.event_log import Copy
-from walktalk.runtimes.peers.node.state import NodeSetup
+from walktalk.runtimes.peers.node.state import Clock, NodeSetup
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM
 from walktalk.runtimes.semantics import FLOAT_BYTES, Contents, Encoded, Interpreter, Packed, Releases, Scale, is_mean
 from walktalk.runtimes.stacked import Averaging, RowTrainer, averaging_of, parameters_of
@@ -293,14 +293,14 @@ class Models:
         setup: NodeSetup,
         trainer: RowTrainer,
         write: Callable[[TraceRow], None],
-        clock: Callable[[], float],
+        clock: Clock,
         keys: random.Random,
     ) -> None:
         """
         - `setup`: the node's.
         - `trainer`: what it trains with, for the sizes of models and optimizer states.
         - `write`: takes every line of the trace.
-        - `clock`: the time of those lines.
+        - `clock`: has the time of those lines.
         - `keys`: where the numbers come from by which trainings and codecs draw.
         """
         protocol = setup.protocol.resilient_form()
@@ -310,7 +310,7 @@ class Models:
         ask = None if self.budget is None else self.budget.spend
         releases = Releases(protocol.privacy, ask=ask, secret=setup.secret)
         scale = _scale(setup, trainer)
-        self.interpreter = Interpreter(self.tensors, protocol.messages, scale, write, clock, releases)
+        self.interpreter = Interpreter(self.tensors, protocol.messages, scale, write, lambda: clock.wall, releases)
         self.interpreter.add_node(self.me, setup.initial)
         self.plausibility = Plausibility(setup.initial, setup.largest)
         self.recorded: Record | None = None  # the last that the protocol showed

@@ -15,10 +15,9 @@ from typing import Any
 
 from walktalk.protocols import Message
 from walktalk.runtimes.peers.identity.handshake import HELLO_KIND, Hello, decode_hello, differences, encode_hello
-from walktalk.runtimes.peers.node.reports import News
-from walktalk.runtimes.peers.wire.assembly import Delivery
+from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.wire.link import Link
-from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 
 AGAIN = 0.25  # seconds until a hello is repeated
 

@@ -20,6 +20,7 @@ import queue
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from walktalk.core.errors import UnavailableError
@@ -28,20 +29,19 @@ from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of,
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Memory
 from walktalk.runtimes.peers.node.effect_runner import MACHINE, EffectRunner, Inbox
-from walktalk.runtimes.peers.node.event_log import EventLog, FileServer
+from walktalk.runtimes.peers.node.event_log import FileServer
 from walktalk.runtimes.peers.node.health import Health
 from walktalk.runtimes.peers.node.members import ROSTER_KIND, Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.node.progress import Progress
-from walktalk.runtimes.peers.node.reports import Reports
+from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
 from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import TrainingControl, TrainingQueue
-from walktalk.runtimes.peers.wire.assembly import Limits
 from walktalk.runtimes.peers.wire.link import Link, Listener
-from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.messages import Limits, Parcel
 from walktalk.runtimes.peers.wire.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.stacked import RowTrainer
 
@@ -78,13 +78,8 @@ class Node:
         event_log = EventLog(setup.folder, life, keep=setup.keep_traces)
         self.reports = Reports(endpoint, event_log, self.state.clock, checkpoints.soon)
         batches = setup.seed.child("batches", me, life).python()
-        self.models = Models(setup, trainer, self.reports.write, lambda: self.state.clock.wall, batches)
-        listener = Listener(
-            self._later(lambda delivery: self.inbox.arrived(delivery)),
-            lambda parcel: None,
-            self._later(lambda peer, there: self.neighbours.token(peer, there)),
-        )
-        self.link = Link(endpoint, Limits(self.models.payloads()), listener, life)
+        self.models = Models(setup, trainer, self.reports.write, self.state.clock, batches)
+        self.link = Link(endpoint, Limits(self.models.payloads()), incarnation=life)
         statements = self._signed_statements()
         tally = Tally(me, setup.around.nodes, self._knows, statements)
         dice = setup.seed.child("tally", me, life).python()
@@ -118,7 +113,10 @@ class Node:
             ROSTER_KIND: self.members.hear,
             CERTIFICATE_KIND: self.progress.hear_certificate,
         }
-        self.inbox = Inbox(self.state, self.link, self.neighbours, self.models, self.runner, self.reports, hear)
+        self.inbox = Inbox(
+            self.events.put, self.state, self.link, self.neighbours, self.models, self.runner, self.reports, hear
+        )
+        self.link.listener = Listener(self.inbox.put, peer=self._later(self.neighbours.token))
         self.memory = Memory(
             setup, facts, checkpoints, self.models, self.runner, self.state, self.progress, self.reports
         )
@@ -174,7 +172,7 @@ class Node:
 
     def _later(self, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call so that it is made by the loop when its turn comes."""
-        return lambda *args: self.events.put(lambda: call(*args))
+        return lambda *args: self.events.put(partial(call, *args))
 
     # -- from outside -------------------------------------------------------------------------------------------
 

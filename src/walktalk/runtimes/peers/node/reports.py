@@ -1,39 +1,193 @@
-"""What a node reports: every event in its trace, what is rare and matters in its log, and counts for its metrics.
+"""What a node writes down while it runs: every event in its trace, what matters in its log, and counts for its metrics.
 
-For the log of a node that waited in vain, also why a neighbour is not there, as far as one can see from here. Zenoh
-tries to connect for ever and does not say what comes in between, so the same way is gone once by hand: the address, the
-connection, and with certificates the handshake in both directions.
+Each line of the trace is handed to the system before the node goes on: a `kill -9` loses none.
 """
 
 from __future__ import annotations
 
 import collections
+import gzip
+import json
 import logging
-import socket
-import ssl
+import math
+import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-
+from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
-from walktalk.records import TraceRow
-from walktalk.runtimes.peers.identity.certificates import Credentials, bearer, common_name
-from walktalk.runtimes.peers.node.event_log import EventLog
+from walktalk.records import TraceRow, write_bytes
+from walktalk.runtimes.peers.node.event_log import event_log_files, name_of_part, part_of_life
+from walktalk.runtimes.peers.node.news import LINES, News
 from walktalk.runtimes.peers.node.state import Clock
-from walktalk.runtimes.peers.relay.tunnels import Guest, why_not_met
 from walktalk.runtimes.peers.wire.session import Endpoint
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3.0  # seconds for each step in which a neighbour is looked for
-UNKNOWN_PLACE = "it has not come, and its port is not known here"
-SILENT = (
-    "it is reached, but does not answer; is it of another cluster, does it refuse this node's certificate, "
-    "or does only one of the two use certificates? If this node has moved, its neighbours' files must say where to"
-)
+PART = 8 << 20  # bytes: at 18 KB/s seven minutes; half a megabyte when it is compressed
+
+
+def _size(path: Path) -> int:
+    """The size of a file in bytes; 0 where it has just been compressed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+class Archive:
+    """Compresses parts that are full, in a thread, and deletes the oldest where there are too many."""
+
+    def __init__(self, folder: Path, keep: float) -> None:
+        """
+        - `folder`: the node's own.
+        - `keep`: bytes of compressed parts, over all lives; infinite: all of them.
+        """
+        self._folder, self._keep = folder, keep
+        self._lock = threading.Lock()
+
+    def tidy(self, part_bytes: int, current: Path) -> None:
+        """Compress what is full and is not the current part, in a thread."""
+        full = [
+            path
+            for path in event_log_files(self._folder)
+            if path != current and path.suffix != ".gz" and _size(path) >= part_bytes
+        ]
+        if full:
+            threading.Thread(target=self._tidy, args=(full,), name="attic", daemon=True).start()
+
+    def _tidy(self, full: list[Path]) -> None:
+        with self._lock:
+            try:
+                for path in full:
+                    if path.exists():  # else it was the turn of another thread
+                        write_bytes(path.with_name(f"{path.name}.gz"), gzip.compress(path.read_bytes(), mtime=0))
+                        path.unlink()
+                self._forget()
+            except (OSError, StudyError) as error:  # a full disk: the parts are still there, and their turn comes again
+                log.warning("%s: parts of the trace could not be compressed: %s", self._folder, error)
+
+    def _forget(self) -> None:
+        """Delete the oldest, where there are too many."""
+        files = {name: path for path in self._folder.glob("trace-*.gz") if (name := name_of_part(path)) is not None}
+        sizes = {name: path.stat().st_size for name, path in files.items()}
+        total = sum(sizes.values())
+        for name in sorted(files):
+            if total <= self._keep:
+                return
+            files[name].unlink()
+            total -= sizes[name]
+            log.info("%s is deleted: no more than %.0f MB of traces are to be kept", files[name], self._keep / 1e6)
+
+
+WAITING = 100_000  # lines: some 20 MB
+TRY_AGAIN = 1.0  # seconds until a full disk is tried again
+
+
+class EventLog:
+    """Writes a node's trace into its folder, in parts, and waits where the disk is full.
+
+    Where the disk is full, rows wait in memory until there is room again, at most `WAITING` of them: what happens after
+    that is lost to the trace, and a line in it and in the log says how much.
+    """
+
+    def __init__(self, folder: Path, life: int, *, keep: float = math.inf, part_bytes: int = PART) -> None:
+        """
+        - `folder`: the node's own.
+        - `life`: which of its lives this is.
+        - `keep`: bytes of old parts that are kept, compressed; all, unless given.
+        - `part_bytes`: a part that has so many is full.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._life, self._part, self._full = folder, life, 0, part_bytes
+        self._path = folder / part_of_life(life, 0)
+        self._file = self._opened()
+        self._size = 0  # bytes of whole lines that are in the file
+        self._next_part = part_bytes  # the size at which another part is begun
+        self._attic = Archive(folder, keep)
+        self._attic.tidy(part_bytes, self._path)  # what an earlier life has left
+        self._waiting: list[bytes] = []
+        self._lost = 0
+        self._again = 0.0  # when to try to write again
+
+    def write(self, row: TraceRow) -> None:
+        """Write a row, with one call of the system: a line is there whole or not at all."""
+        line = json.dumps(row).encode() + b"\n"
+        if self._waiting:
+            self._wait(line)
+        elif not self._write(line):
+            log.warning("%s cannot be written: the disk is full? Lines wait in memory meanwhile", self._path)
+            self._again = time.monotonic() + TRY_AGAIN
+            self._wait(line)
+
+    @property
+    def behind(self) -> int:
+        """Lines that wait for room on the disk, or were lost for want of it."""
+        return len(self._waiting) + self._lost
+
+    def close(self) -> None:
+        """Write what still waits, and close the file."""
+        self._again = 0.0
+        if self._waiting:
+            self._catch_up()
+        if self._waiting:
+            log.warning("%s: %d lines could not be written", self._path, len(self._waiting) + self._lost)
+        os.close(self._file)
+
+    def _wait(self, line: bytes) -> None:
+        """Keep a line in memory; those that wait are written if it is time."""
+        if len(self._waiting) < WAITING:
+            self._waiting.append(line)
+        else:
+            self._lost += 1
+        if time.monotonic() >= self._again:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._again = time.monotonic() + TRY_AGAIN
+        if not self._write(b"".join(self._waiting)):
+            return
+        self._waiting.clear()
+        lost, self._lost = self._lost, 0
+        if lost:
+            log.warning("%s: %d lines are missing: the disk was full", self._path, lost)
+            self.write(TraceRow(time.time(), -1, "missing", number=lost))
+
+    def _write(self, data: bytes) -> bool:
+        """Write bytes; whether all of it was written. Of what was not, nothing is left in the file."""
+        try:
+            written = os.write(self._file, data)
+        except OSError:
+            written = 0
+        if written == len(data):
+            self._size += written
+            if self._size >= self._next_part:
+                self._turn_over()
+            return True
+        if written:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+        return False
+
+    def _turn_over(self) -> None:
+        """Begin another part. Where none can be made, this one goes on, and it is tried again later."""
+        before, self._path = self._path, self._folder / part_of_life(self._life, self._part + 1)
+        try:
+            another = self._opened()
+        except OSError:
+            self._path, self._next_part = before, self._size + self._full
+            return
+        os.close(self._file)
+        self._file, self._part, self._size, self._next_part = another, self._part + 1, 0, self._full
+        self._attic.tidy(self._full, self._path)
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
 
 SELDOM = (
     "suspected",
@@ -49,23 +203,6 @@ SELDOM = (
     "saved",
 )
 """Events that are counted one by one, by the trace's own words."""
-
-
-_LINES = {
-    "rejoined": "comes back from its checkpoint",
-    "lost": "{peer} is gone",
-    "found": "{peer} is there",
-    "silent": "{peer} is silent for too long",
-    "suspected": "nothing is heard of the aggregator, {peer}",
-    "elected": "aggregates from now on, in term {number}",
-    "stepped_down": "aggregates no more: another does, in a higher term",
-    "restarted": "walk {walk} was lost and is started again",
-    "joined": "{peer} joins",
-    "leaves_for_good": "{peer} leaves for good",
-    "left_for_good": "{peer} has left for good",
-    "handed_on": "hands walk {walk} on",
-}
-"""Events that are a line in the log, by the trace's own words."""
 
 
 class Counts:
@@ -106,96 +243,6 @@ class Counts:
                 self.aggregates_since = None
 
 
-def why_absent(name: str, address: str, files: Credentials | None) -> str:
-    """Find out why a neighbour is not there, in one line; takes some seconds at most."""
-    host, _, port = address.rpartition(":")
-    if not host:
-        return UNKNOWN_PLACE
-    try:
-        connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
-    except OSError as error:
-        return f"{address} cannot be reached: {error.strerror or error}"
-    with connection:
-        return SILENT if files is None else _handshake(name, host, connection, files)
-
-
-def _handshake(name: str, host: str, connection: socket.socket, files: Credentials) -> str:
-    try:
-        certificate = _certificate(host, connection, files)
-    except ssl.SSLCertVerificationError as error:
-        return f"its certificate is of another authority, for another address, or out of date ({error.verify_message})"
-    except ssl.SSLError as error:
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        if "alert" in reason:
-            return f"it refuses this node's certificate ({reason.rpartition('alert ')[2]})"
-        return f"it does not speak TLS ({reason}); has it no certificates?"
-    except OSError as error:
-        return f"it does not speak TLS ({error}); has it no certificates?"
-    holder = common_name(certificate) if certificate is not None else ""
-    if bearer(holder) != name:
-        return f"whoever listens there has the certificate of {holder!r}"
-    since = files.revocations.since(certificate) if certificate is not None else None
-    return SILENT if since is None else f"its certificate was revoked on {since:%Y-%m-%d}"
-
-
-def _certificate(host: str, connection: socket.socket, files: Credentials) -> x509.Certificate | None:
-    """The certificate of the other side, if both sides accept each other's."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(files.authority)
-    context.load_cert_chain(files.certificate, files.key)
-    with context.wrap_socket(connection, server_hostname=host) as channel:
-        form = channel.getpeercert(binary_form=True)
-        with suppress(TimeoutError):
-            channel.recv(1)  # the other side judges our certificate after its own part of the handshake is done
-    return x509.load_der_x509_certificate(form) if form else None
-
-
-class News:
-    """Writes a node's log: a line for what happens seldom and matters."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._names = {number: name for name, number in endpoint.neighbours.items()}
-
-    def change(self, endpoint: Endpoint, names: Mapping[int, str]) -> None:
-        """The node has other neighbours, and there are other names."""
-        self._endpoint, self._names = endpoint, dict(names)
-
-    def say(self, line: str) -> None:
-        """Write a line into the log."""
-        log.info("%s: %s", self._endpoint.name, line)
-
-    def event(self, event: str, peer: int, walk: int, number: int) -> None:
-        """An event of the trace has happened; most are of no interest here."""
-        if event in _LINES and not (event == "joined" and peer == self._endpoint.number):
-            self.say(_LINES[event].format(peer=self.name_of(peer), walk=walk, number=number))
-
-    def name_of(self, peer: int) -> str:
-        """The name of a node, where it is a neighbour."""
-        return self._names.get(peer, f"node {peer}" if peer >= 0 else "whoever it is")
-
-    def stranger(self, peer: int, why: str) -> None:
-        """Log that a neighbour is not listened to."""
-        log.warning("%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why)
-
-    def absent(self, peers: Iterable[int], level: int) -> None:
-        """Find out why these did not come, and log it. Asking takes seconds, so a thread does."""
-        missing = {self._names[peer]: self._endpoint.places.get(self._names[peer], "") for peer in sorted(peers)}
-        if missing:
-            threading.Thread(target=self._explain, args=(missing, level), name="absent", daemon=True).start()
-
-    def _explain(self, missing: Mapping[str, str], level: int) -> None:
-        for name, address in missing.items():
-            why = self._why(name, address)
-            log.log(level, "%s: without %s: %s", self._endpoint.name, name, why)
-
-    def _why(self, name: str, address: str) -> str:
-        here = self._endpoint
-        if here.relay is not None and not address:
-            return why_not_met(here.relay, Guest(here.cluster, here.name, here.credentials), name)
-        return why_absent(name, address, here.credentials)
-
-
 class Reports:
     """Everything that a node writes down while it runs: its trace, its log, and the counts that its metrics show."""
 
@@ -215,7 +262,8 @@ class Reports:
 
     def write(self, row: TraceRow) -> None:
         """Write a line of the trace that is there already; those of some events are in the log, too."""
-        self.news.event(row.event, row.peer, row.walk, row.number)
+        if row.event in LINES:
+            self.news.event(row.event, row.peer, row.walk, row.number)
         self.counts.add(row)
         self.event_log.write(row)
         if row.event == "elected":

@@ -22,7 +22,7 @@ from typing import Any
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.graphs import attached
 from walktalk.runtimes.peers.identity.certificates import RELAY, Credentials
-from walktalk.runtimes.peers.node.reports import why_absent
+from walktalk.runtimes.peers.node.news import why_absent
 from walktalk.runtimes.peers.node.roster import Entry, Roster, Standing, signed_entry
 from walktalk.runtimes.peers.operations.cluster import Cluster, Place, with_known_ports
 from walktalk.runtimes.peers.relay.tunnels import DIRECT, Guest, RelayPlace, Tunnels, doors, why_not_met

@@ -19,9 +19,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from walktalk.runtimes.peers.identity.handshake import DuplicateNames, duplicate_name
-from walktalk.runtimes.peers.wire.assembly import Assembler, Delivery, Limits, OutlivedError, Pool
 from walktalk.runtimes.peers.wire.connections import ConnectionEvents, Connections
-from walktalk.runtimes.peers.wire.messages import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
+from walktalk.runtimes.peers.wire.messages import (
+    Ack,
+    Answer,
+    Assembler,
+    Delivery,
+    Limits,
+    OutlivedError,
+    Parcel,
+    Pool,
+    Stamp,
+    WireError,
+    chunks,
+    decode_ack,
+    encode_ack,
+)
 from walktalk.runtimes.peers.wire.outbox import Outbox
 from walktalk.runtimes.peers.wire.session import ACKS, CONTROL, MODELS, Endpoint
 from walktalk.transforms.codecs import Bytes
@@ -47,19 +60,24 @@ class Traffic:
 class Listener:
     """What the link calls, from threads of its own: each must return at once."""
 
-    arrived: Callable[[Delivery], None]
-    taken: Callable[[Parcel], None]  # a message of ours was acknowledged
-    peer: Callable[[int, bool], None]  # a neighbour is there, or not any more
+    arrived: Callable[[Delivery], None] = lambda delivery: None
+    taken: Callable[[Parcel], None] = lambda parcel: None  # a message of ours was acknowledged
+    peer: Callable[[int, bool], None] = lambda peer, there: None  # a neighbour is there, or not any more
+
+
+NOBODY = Listener()
 
 
 class Link:
     """Messages of one node, both ways. Use as a context manager; nothing is received before `start`."""
 
-    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener, incarnation: int | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, limits: Limits, listener: Listener = NOBODY, incarnation: int | None = None
+    ) -> None:
         """
         - `endpoint`: the node's place.
         - `limits`: what neighbours may send.
-        - `listener`: who is told what.
+        - `listener`: who is told what; can be set until `start`.
         - `incarnation`: of the node, a number that grows with each (`handshake.next_life`); the time if left out.
         """
         self.limits, self.listener = limits, listener
@@ -78,7 +96,7 @@ class Link:
             lambda channel, sender, data: self.receive(channel, sender, data),
             lambda key: self.drop("stranger", key),
             self._abandon,
-            listener.peer,
+            lambda peer, there: self.listener.peer(peer, there),
         )
         self.connections = Connections(endpoint, ears)
 
@@ -98,7 +116,7 @@ class Link:
         return Outbox(
             lambda chunk: self.connections.put(number, MODELS, chunk),
             lambda word: self.connections.say(number, ACKS, word),
-            self.listener.taken,
+            lambda parcel: self.listener.taken(parcel),
             self._count_resent,
             self.incarnation,
         )
