@@ -9,11 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +23,6 @@ from tests.peers.test_deployment import MAIN, walktalk, write_cluster
 from walktalk.chains import metropolis_hastings, spectrum
 from walktalk.cli.app import app
 from walktalk.core.errors import UnavailableError
-from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph, complete, cycle, star
 from walktalk.protocols import (
     AsyncGossip,
@@ -45,34 +40,20 @@ from walktalk.protocols import (
     TimerFired,
 )
 from walktalk.runtimes.peers import (
-    Cluster,
     Entry,
-    JoinRequest,
     Ledger,
-    Node,
-    NodeSetup,
-    Place,
     Roster,
     Standing,
     as_text,
-    ask_to_join,
     credentials,
-    facts_of,
     free_ports,
     make_certificates,
-    make_cluster,
-    merge,
     network_view,
     read_event_log,
     signed_entry,
 )
-from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import all_network_views
-from walktalk.testing.quadratic import SlowTrainer
-
-SECONDS = 60.0
-LONG = Stop(time=600.0)
-
+from walktalk.testing.crowd import SECONDS, crowd, done, wait_for
 
 # -- rosters ---------------------------------------------------------------------------------------------------------
 
@@ -235,85 +216,6 @@ def test_with_certificates_only_its_owner_or_the_operator_can_say_something_of_a
 # -- real nodes ------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Crowd:
-    """Nodes in this process, and the file that they are of."""
-
-    cluster: Cluster
-    graph: Graph
-    protocol: Protocol
-    trainer: SlowTrainer
-    nodes: dict[str, Node]
-    threads: dict[str, threading.Thread]
-
-    def setup(self, name: str, roster: Roster, around: NetworkView, cluster: Cluster) -> NodeSetup:
-        around = network_view(around, roster, name)
-        endpoint = cluster.endpoint(name, self.graph, roster)
-        return NodeSetup(
-            self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
-            roster=roster, dials=lambda other: cluster.dialled(name, other, roster), part=0, wait_for_neighbours=10.0,
-        )  # fmt: skip
-
-    def start(self, name: str, setup: NodeSetup) -> Node:
-        node = Node(setup, self.trainer)
-        self.nodes[name] = node
-        self.threads[name] = threading.Thread(target=node.run, name=name, daemon=True)
-        self.threads[name].start()
-        return node
-
-    def knocks(self, name: str, contact: str = "n0", certificates: Path | None = None, **study: object) -> Node:
-        """One that was not in the file joins."""
-        cluster = self.cluster.model_copy(update={"certificates": certificates or self.cluster.certificates})
-        roster, where = cluster.roster(self.graph), {"address": f"127.0.0.1:{free_ports(1)[0]}"}
-        place = Place.model_validate({**where, "reachable": not cluster.relay})
-        facts = facts_of({"algorithm": self.protocol.resilient_form(), **study}, self.trainer.initial())
-        needed = tuple(f"n{v}" for v in self.protocol.meets_newcomers)
-        ask_to_join(cluster, name, place, JoinRequest(contact, needed), facts, roster)
-        joined = cluster.with_joined(roster.entries.values())
-        joined = joined.model_copy(update={"nodes": {**joined.nodes, name: place}})
-        around = NetworkView(roster.number(name), self.graph.nodes, (), ())
-        return self.start(name, replace(self.setup(name, roster, around, joined), joins=True))
-
-    def trace(self) -> list[object]:
-        return merge(read_event_log(self.cluster.folder / name) for name in self.nodes)
-
-
-@contextmanager
-def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False, relay: str = "") -> Iterator[Crowd]:
-    """relay: where they meet, if they cannot be reached otherwise."""
-    names, where = [f"n{v}" for v in range(graph.nodes)], {"reachable": not relay}
-    nodes = {
-        n: {"address": f"127.0.0.1:{port}", **where} for n, port in zip(names, free_ports(len(names)), strict=True)
-    }
-    content = {"name": "test", "folder": str(folder / "records"), "lease": 3.0, "relay": relay, "nodes": nodes}
-    cluster = make_cluster(content)
-    if certified:
-        make_certificates(folder / "certs", {name: [] for name in (*names, "newcomer")})
-        cluster = cluster.model_copy(update={"certificates": folder / "certs"})
-    made = Crowd(cluster, graph, protocol, SlowTrainer(1), {}, {})
-    for name, around in zip(names, all_network_views(graph), strict=True):
-        made.start(name, made.setup(name, cluster.roster(graph), around, cluster))
-    try:
-        wait_for(lambda: all(done(node) > 3 for node in made.nodes.values()))
-        yield made
-    finally:
-        for node in made.nodes.values():
-            node.leave()
-        for thread in made.threads.values():
-            thread.join(SECONDS)
-
-
-def done(node: Node) -> int:
-    return node.progress.tally.own.iterations
-
-
-def wait_for(happens: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not happens():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
-
-
 def test_a_node_joins_takes_part_and_the_aggregator_leaves_for_good(tmp_path: Path) -> None:
     """Walks come to the one that joined; one that leaves hands over what it aggregated; nothing is counted twice."""
     with crowd(tmp_path, MultiWalk(2, heartbeat=0.2), cycle(4), certified=True) as made:
@@ -458,7 +360,7 @@ def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:
     assert made >= {"digest", "token_saga", "walkman", "weighted_walk"}
     assert made >= {"fedavg", "fedopt", "fedprox", "fedbuff", "fedasync", "async_sgd", "diloco", "streaming_diloco"}
     stay = {one.name for one in each if isinstance(one, NeighbourRounds) and not one.nodes_come_and_go}
-    assert stay == {"relay_sgd", "push_pull", "ceca", "teleportation"}
+    assert stay == {"relay_sgd", "push_pull"}
     assert all(one.why_nodes_stay for one in each if one.name in stay)
 
 

@@ -12,7 +12,7 @@ from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.protocols import HEADER_BYTES, Teleportation
-from walktalk.protocols.gossip.teleporting import Places
+from walktalk.protocols.gossip.teleportation import Places
 from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.testing import check_protocol
 
@@ -24,7 +24,7 @@ def teleported(protocol: Teleportation, nodes: int, rounds: int) -> np.ndarray:
     """In NumPy: models of all tokens after so many rounds."""
     ended = run(protocol, graphs.complete(nodes), 0)
     k = min(protocol.active, nodes)
-    tokens, places = graphs.build(protocol.topology, k), Places(nodes, k, Seed(protocol.seed))
+    tokens, places = graphs.build(protocol.topology, k), Places(tuple(range(nodes)), k, Seed(protocol.seed))
     x = np.repeat(ended.trainer.initial().double().numpy()[None], k, 0)
     for t in range(rounds):
         everywhere = np.zeros((nodes, x.shape[1]))
@@ -47,7 +47,7 @@ def test_who_is_slow_changes_nothing() -> None:
     """A node may have a later model complete before its earlier one: it takes its turns in order."""
     protocol, slow = Teleportation(3, "cycle"), NetworkTiming(compute=1.0, spread=0.9, latency=0.3)
     ended = run(protocol, EVERYONE, 40, timing=slow)
-    places, each = Places(7, 3, Seed(0)), collections.defaultdict[int, list[int]](list)
+    places, each = Places(tuple(range(7)), 3, Seed(0)), collections.defaultdict[int, list[int]](list)
     for row in (row for row in ended.trace if row.event == "record"):
         each[row.node].append(row.walk)
     for node, tokens in each.items():
@@ -62,7 +62,7 @@ def test_with_all_nodes_and_a_complete_graph_it_is_one_large_batch() -> None:
 
 
 def test_one_model_is_plain_sgd_at_random_nodes() -> None:
-    ended, places = run(Teleportation(1), EVERYONE, 12), Places(7, 1, Seed(0))
+    ended, places = run(Teleportation(1), EVERYONE, 12), Places(tuple(range(7)), 1, Seed(0))
     x = ended.trainer.initial().double().numpy()
     for t in range(12):
         (node,) = places.holders(t)
@@ -72,7 +72,7 @@ def test_one_model_is_plain_sgd_at_random_nodes() -> None:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_the_mean_of_the_models_moves_by_the_mean_update_alone(topology: str) -> None:
-    protocol, places = Teleportation(4, topology), Places(7, 4, Seed(0))
+    protocol, places = Teleportation(4, topology), Places(tuple(range(7)), 4, Seed(0))
     for t in range(6):
         before, after = run(protocol, EVERYONE, t), run(protocol, EVERYONE, t + 1)
         everywhere = np.zeros((7, 3))
@@ -93,7 +93,7 @@ def test_a_round_sends_every_model_to_itself_and_its_neighbours_however_many_nod
 ) -> None:
     for nodes in (7, 40):
         rounds, protocol = 10, Teleportation(4, topology)
-        ended, places = run(protocol, graphs.complete(nodes), rounds), Places(nodes, 4, Seed(0))
+        ended, places = run(protocol, graphs.complete(nodes), rounds), Places(tuple(range(nodes)), 4, Seed(0))
         sends = [row for row in ended.trace if row.event == "send"]
         assert ended.bits == 8 * len(sends) * (HEADER_BYTES + 12)
         most = 4 * (degree + 1) * rounds
@@ -103,7 +103,7 @@ def test_a_round_sends_every_model_to_itself_and_its_neighbours_however_many_nod
 
 
 def test_all_nodes_have_their_turns_equally_often_and_no_two_models_are_at_one() -> None:
-    places = Places(9, 4, Seed(3))
+    places = Places(tuple(range(9)), 4, Seed(3))
     counts = np.zeros(9)
     for t in range(900):
         holders = places.holders(t)

@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph, Shifts
 from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Among, Meeting, arrivals, everybody_there
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
 
-MESSAGES = arrivals("round", once=False)  # goes into both means
 OTHERS, REST = "others", "rest"  # b, the mean without the node itself; and which of a and b is not sent, moved as h
 
 
@@ -70,7 +70,6 @@ class CECA(NeighbourRounds):
     name: ClassVar[str] = "ceca"
     proved: ClassVar[str] = "Ding et al. 2023"
     bound: ClassVar[str] = "ceca_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Ding et al., ICML 2023 (DSGD-CECA-2P)"
     keeps: ClassVar[str] = "two models at every node: a mean with its own, and one without"
     sends: ClassVar[str] = "one of them to one other node in a round"
@@ -82,26 +81,33 @@ class CECA(NeighbourRounds):
     description: ClassVar[str] = "Every node trains and sends to one other; means double, so that all have everybody's."
     colour: ClassVar[str] = "#C2851C"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED, LINKS)
-    why_nodes_stay: ClassVar[str] = "its means double along a ring of all nodes, whose number they depend on"
     made_for: ClassVar[str] = "complete"
     on_directed_graphs: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
+        return arrivals("round", once=False)  # goes into both means
 
     def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(along(network_view), self.rule(rounds_of(network_view.nodes)))
+        ring = along(network_view)
+        return self.node(ring, self.rule(ring))
 
-    def rule(self, rounds: tuple[Doubling, ...]) -> Rule:
+    def rule(self, around: NetworkView) -> Rule:
+        return self.windows(rounds_of(around.nodes))
+
+    def windows(self, rounds: tuple[Doubling, ...]) -> Rule:
         """What a node does in these rounds, which are gone through over and over."""
         return Windows(rounds)
 
 
 def along(around: NetworkView) -> NetworkView:
-    """The network view with the ring of whom a node meets in which round."""
-    shifts = (one.shift for one in rounds_of(around.nodes))
-    return replace(around, rounds=Shifts(around.nodes, tuple((shift,) if shift else () for shift in shifts)))
+    """The network view with the ring of whom a node meets in which round: of all nodes, or of those that are there."""
+    there = everybody_there(around) if around.version else ()
+    if around.version and around.neighbours and len({*there, around.node}) < around.nodes:
+        raise SpecError("ceca: where nodes join or leave everybody needs links to all others; take complete")
+    shifts = tuple((one.shift,) if one.shift else () for one in rounds_of(len(there) or around.nodes))
+    ring = Shifts(len(there) or around.nodes, shifts)
+    return replace(around, nodes=ring.nodes, rounds=Among(there, ring) if there else ring)
 
 
 class Windows(Rule):
@@ -110,6 +116,8 @@ class Windows(Rule):
     """
 
     __slots__ = ("now", "rounds")
+
+    begins_anew: ClassVar[bool] = True  # means are of those that stood in the ring before
 
     def __init__(self, rounds: tuple[Doubling, ...]) -> None:
         self.rounds, self.now = rounds, rounds[0]

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Le
 
-from walktalk.protocols.effects import INITIAL, UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Train
+from walktalk.protocols.effects import INITIAL, UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView, Protocol, row_of
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
@@ -28,7 +28,7 @@ from walktalk.protocols.self_description import FIXED, Demand, Law
 from walktalk.transforms.codecs import codec_named
 
 PUBLIC, AROUND = "public", "around"  # x̂_i, and Σ_{j≠i} W_ij x̂_j
-MISSING, PACKED, SEEN = "missing", "packed", "seen"  # x_i½ − x̂_i, its code, what receivers see of it
+MISSING, SEEN = "missing", "seen"  # x_i½ − x̂_i, and what receivers see of it
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class ChocoSGD(Protocol):
 class Differences(Rule):
     """The public copies begin with the initial model, which everybody knows."""
 
-    __slots__ = ("codec", "gamma", "row", "steps")
+    __slots__ = ("gamma", "row", "steps")
 
     def __init__(self, settings: ChocoSGD, around: NetworkView) -> None:
-        self.codec, self.gamma, self.row = settings.codec, settings.gamma, row_of(around, 0)
+        self.gamma, self.row = settings.gamma, row_of(around, 0)
         self.steps = settings.steps
 
     def begin(self) -> list[Effect]:
@@ -92,19 +92,11 @@ class Differences(Rule):
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         half = Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})
         missing = Combine(MISSING, {HALF: 1.0, PUBLIC: -1.0})
-        pack: list[Effect] = [Combine(SEEN, {MISSING: 1.0})]
-        if self.codec:
-            pack = [Encode(MISSING, PACKED, self.codec), Decode(PACKED, SEEN)]
-        send = meeting.send(PACKED if self.codec else MISSING, "difference")
-        return [half, missing, *pack, Combine(PUBLIC, {PUBLIC: 1.0, SEEN: 1.0}), *send]
+        send = meeting.send(MISSING, "difference", seen=SEEN)
+        return [half, missing, *send, Combine(PUBLIC, {PUBLIC: 1.0, SEEN: 1.0})]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         came = {meeting.slot("difference", peer): weight for peer, weight in self.row.items()}
-        unpack: list[Effect] = []
-        if self.codec:
-            unpack = [Decode(slot, f"seen/{slot}") for slot in came]
-            came = {f"seen/{slot}": weight for slot, weight in came.items()}
         pull = self.gamma * sum(self.row.values())
         mix = Combine(MODEL, {HALF: 1.0, AROUND: self.gamma, PUBLIC: -pull}, {HALF: 1.0})
-        forget = [Forget(slot) for slot in came] if self.codec else []
-        return [*unpack, Combine(AROUND, {AROUND: 1.0, **came}), mix, *forget]
+        return [*meeting.opened("difference"), Combine(AROUND, {AROUND: 1.0, **came}), mix]

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walktalk.chains import metropolis_hastings, spectrum
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
 
-MESSAGES = arrivals("round")
 NOT_BELOW_A_THIRD = Demand(
     "weights whose eigenvalues are not below −1/3",
     lambda graph: spectrum(metropolis_hastings(graph)).smallest > -1 / 3 - 1e-6,
@@ -45,7 +44,6 @@ class D2(NeighbourRounds):
     also_known_as: ClassVar[tuple[str, ...]] = ("exact_diffusion",)
     proved: ClassVar[str] = "Alghunaim & Yuan 2022, for (I + W)/2"
     bound: ClassVar[str] = "d2_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Tang et al., ICML 2018 (D²); Yuan et al. 2019 (exact diffusion)"
     keeps: ClassVar[str] = "a model and its drift at every node"
     sends: ClassVar[str] = "a model to every neighbour in a round"
@@ -61,12 +59,8 @@ class D2(NeighbourRounds):
     def demands(self) -> tuple[Demand, ...]:
         return (FIXED,) if self.lazy else (FIXED, NOT_BELOW_A_THIRD)
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, ExactDiffusion(self.lazy))
+    def rule(self, around: NetworkView) -> Rule:
+        return ExactDiffusion(self.lazy)
 
 
 class ExactDiffusion(Rule):

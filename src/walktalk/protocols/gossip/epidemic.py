@@ -9,7 +9,7 @@ node knows whom to wait for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,15 +17,12 @@ from annotated_types import Ge
 
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
-from walktalk.graphs import RandomCirculants, RandomTargets, Rounds, WeightedRounds
-from walktalk.protocols.effects import Arrival
+from walktalk.graphs import RandomCirculants, RandomTargets, Rounds
 from walktalk.protocols.gossip.local_dsgd import TrainThenMix
 from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import arrivals
+from walktalk.protocols.mechanisms.meeting import Among, everybody_there
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds
 from walktalk.protocols.self_description import COMPLETE, Demand, Law
-
-MESSAGES = arrivals("round")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ class EpidemicLearning(NeighbourRounds):
     }
     proved: ClassVar[str] = "de Vos et al. 2023"
     bound: ClassVar[str] = "epidemic_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "de Vos et al., NeurIPS 2023"
     keeps: ClassVar[str] = "a model at every node"
     sends: ClassVar[str] = "a model to s others, new ones in every round"
@@ -64,41 +60,15 @@ class EpidemicLearning(NeighbourRounds):
     def conserves(self) -> tuple[Law, ...]:
         return ("sum",) if self.draw == "oracle" else ()
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
     def check(self, nodes: int) -> None:
         super().check(nodes)
         if self.peers >= nodes > 1:
             raise SpecError(f"peers: {self.peers} is not possible with {nodes} nodes; {nodes - 1} or fewer are needed")
 
     def machine(self, network_view: NetworkView) -> Machine:
-        there = {network_view.node, *network_view.neighbours} - network_view.leaving  # the graph is complete
+        there = everybody_there(network_view)
         seed, nodes, s = Seed(self.seed).child("epidemic"), len(there), min(self.peers, len(there) - 1)
         draws: Rounds = RandomCirculants(nodes, s, seed) if self.draw == "oracle" else RandomTargets(nodes, s, seed)
         if network_view.version:
-            draws = Among(tuple(sorted(there)), draws)
+            draws = Among(there, draws)
         return self.node(replace(network_view, rounds=draws), TrainThenMix())
-
-
-@dataclass(frozen=True)
-class Among(WeightedRounds):
-    """Draws among those who are there, whose numbers need not be consecutive once nodes have come and left."""
-
-    there: tuple[int, ...]
-    drawn: Rounds
-
-    def targets(self, node: int, round_: int) -> tuple[int, ...]:
-        return self._numbers(self.drawn.targets, node, round_)
-
-    def sources(self, node: int, round_: int) -> tuple[int, ...]:
-        return self._numbers(self.drawn.sources, node, round_)
-
-    def weight(self, node: int, source: int, round_: int) -> float:
-        return 1.0 / (len(self.sources(node, round_)) + 1)
-
-    def _numbers(self, draw: Callable[[int, int], tuple[int, ...]], node: int, round_: int) -> tuple[int, ...]:
-        """Whom a node is drawn, by their numbers; one that leaves is drawn nobody."""
-        places = draw(self.there.index(node), round_) if node in self.there else ()
-        return tuple(self.there[place] for place in places)

@@ -9,19 +9,17 @@ D-PSGD. D² does the same in another order: it averages after the step, EXTRA be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.gossip.d2 import with_sum_one
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
 
-MESSAGES = arrivals("round")
 TOLD, LEARNED, MIXED = "told", "learned", "mixed"  # x with the statistics of the trained model, −ηg, Wx
 DRIFT, NEXT = "drift", "next"  # −½(x + Wx) + ηg of the round before, and the next x
 
@@ -33,7 +31,6 @@ class EXTRA(NeighbourRounds):
     name: ClassVar[str] = "extra"
     proved: ClassVar[str] = "Alghunaim & Yuan 2022"
     bound: ClassVar[str] = "extra_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Shi, Ling, Wu, Yin, SIAM J. Optim. 2015"
     keeps: ClassVar[str] = "a model and its drift at every node"
     sends: ClassVar[str] = "a model to every neighbour in a round"
@@ -46,12 +43,8 @@ class EXTRA(NeighbourRounds):
     demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, Corrected())
+    def rule(self, around: NetworkView) -> Rule:
+        return Corrected()
 
 
 class Corrected(Rule):

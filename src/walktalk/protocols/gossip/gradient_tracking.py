@@ -9,18 +9,16 @@ many batches as a training of the study has steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import GRADIENT, Arrival, Combine, Differentiate, Effect
+from walktalk.protocols.effects import GRADIENT, Combine, Differentiate, Effect
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand
 
-MESSAGES = arrivals("model", "tracker")
 TRACKER, LAST = "tracker", "last"  # y, and what was tracked in the round before: the gradient, or a momentum
 
 
@@ -32,7 +30,6 @@ class GradientTracking(NeighbourRounds):
     also_known_as: ClassVar[tuple[str, ...]] = ("gt", "dsgt", "diging")
     proved: ClassVar[str] = "Koloskova et al. 2021"
     bound: ClassVar[str] = "gradient_tracking_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Di Lorenzo and Scutari 2016; Nedić et al. 2017; Pu and Nedić 2021"
     keeps: ClassVar[str] = "a model, a tracker and the last gradient at every node"
     sends: ClassVar[str] = "two models to every neighbour in a round"
@@ -42,16 +39,13 @@ class GradientTracking(NeighbourRounds):
     )
     title: ClassVar[str] = "gradient tracking"
     description: ClassVar[str] = "Nodes gossip models and gradients, so that each follows the mean of all gradients."
+    kinds: ClassVar[tuple[str, ...]] = ("model", "tracker")
     colour: ClassVar[str] = "#3B6E4F"
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, Tracking())
+    def rule(self, around: NetworkView) -> Rule:
+        return Tracking()
 
 
 class Tracking(Rule):

@@ -12,20 +12,18 @@ The study's optimizer is to be plain SGD: K η is what a local training moves by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand, Law
 
-MESSAGES = arrivals("model", "direction")
 CORRECTION, DIRECTION = "correction", "direction"  # c and z
 
 
@@ -43,7 +41,6 @@ class KGT(NeighbourRounds):
     name: ClassVar[str] = "k_gt"
     proved: ClassVar[str] = "Liu et al. 2024, here with one local step"
     bound: ClassVar[str] = "k_gt_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Liu, Lin, Koloskova, Stich, Optim. Methods Softw. 2024"
     keeps: ClassVar[str] = "a model and a correction at every node"
     sends: ClassVar[str] = "two models to every neighbour after K local steps"
@@ -55,6 +52,7 @@ class KGT(NeighbourRounds):
     description: ClassVar[str] = (
         "Nodes train for some steps with corrected gradients, then gossip models and directions."
     )
+    kinds: ClassVar[tuple[str, ...]] = ("model", "direction")
     colour: ClassVar[str] = "#27556C"
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
@@ -64,12 +62,8 @@ class KGT(NeighbourRounds):
     def conserves(self) -> tuple[Law, ...]:
         return ("sum",) if self.outer_lr == 1 else ()
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, CorrectedSteps(self))
+    def rule(self, around: NetworkView) -> Rule:
+        return CorrectedSteps(self)
 
 
 class CorrectedSteps(Rule):

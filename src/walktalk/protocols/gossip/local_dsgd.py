@@ -9,20 +9,17 @@ while its model is on the way). With a momentum in the study's optimizer it is D
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand, Law
-
-MESSAGES = arrivals("round")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,6 @@ class LocalDSGD(NeighbourRounds):
     name: ClassVar[str] = "local_dsgd"
     proved: ClassVar[str] = "Koloskova et al. 2020, with one local step"
     bound: ClassVar[str] = "d_psgd_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Koloskova et al., ICML 2020; Sun, Li, Wang, TPAMI 2023 (DFedAvgM)"
     keeps: ClassVar[str] = "a model at every node"
     sends: ClassVar[str] = "a model to every neighbour after K local steps"
@@ -51,12 +47,8 @@ class LocalDSGD(NeighbourRounds):
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     on_directed_graphs: ClassVar[bool] = True
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, TrainThenMix(self.steps))
+    def rule(self, around: NetworkView) -> Rule:
+        return TrainThenMix(self.steps)
 
 
 class TrainThenMix(Rule):

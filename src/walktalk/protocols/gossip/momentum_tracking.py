@@ -11,16 +11,14 @@ first, where theirs begin with a collective mean of gradients; their sum is 0 in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
-from walktalk.protocols.effects import Arrival
-from walktalk.protocols.gossip.gradient_tracking import MESSAGES, Tracking
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.rounds import NeighbourRounds
+from walktalk.protocols.gossip.gradient_tracking import Tracking
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand
 
 
@@ -38,7 +36,6 @@ class MomentumTracking(NeighbourRounds):
     name: ClassVar[str] = "momentum_tracking"
     proved: ClassVar[str] = "Takezawa et al. 2023, the powers of 1 − β and p ours"
     bound: ClassVar[str] = "momentum_tracking_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Takezawa, Bao, Niwa, Sato, Yamada, TMLR 2023"
     keeps: ClassVar[str] = "a model, a tracker and a momentum at every node"
     sends: ClassVar[str] = "two models to every neighbour in a round"
@@ -48,13 +45,10 @@ class MomentumTracking(NeighbourRounds):
     )
     title: ClassVar[str] = "momentum tracking"
     description: ClassVar[str] = "Nodes gossip models and momenta, so that each follows the mean of all momenta."
+    kinds: ClassVar[tuple[str, ...]] = ("model", "tracker")
     colour: ClassVar[str] = "#1F7A6B"
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, Tracking(self.beta, self.mix_first))
+    def rule(self, around: NetworkView) -> Rule:
+        return Tracking(self.beta, self.mix_first)

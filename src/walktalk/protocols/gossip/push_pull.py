@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import GRADIENT, Arrival, Combine, Differentiate, Effect, Forget, Message, Send
+from walktalk.protocols.effects import GRADIENT, Arrival, Combine, Differentiate, Effect, Forget
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
@@ -54,7 +54,6 @@ class PushPull(NeighbourRounds):
     also_known_as: ClassVar[tuple[str, ...]] = ("btpp",)
     proved: ClassVar[str] = "You & Pu 2024, for two branches or more"
     bound: ClassVar[str] = "push_pull_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "You and Pu, NeurIPS 2024 (B-ary Tree Push-Pull); Pu et al. 2021 (Push-Pull)"
     keeps: ClassVar[str] = "a model, a tracker, the last gradient and what each child pushed last at every node"
     sends: ClassVar[str] = "in a round a model down and one up along every link of a tree"
@@ -88,7 +87,7 @@ class PushPull(NeighbourRounds):
     def machine(self, network_view: NetworkView) -> Machine:
         tree = Tree(network_view.nodes, self.branches)
         above, below = tree.above(network_view.node), tree.below(network_view.node)
-        return self.node(network_view, Pulling(tree, network_view.node), {DOWN: above, UP: below})
+        return self.node(network_view, Pulling(tree, network_view.node), {DOWN: (below, above), UP: (above, below)})
 
 
 def parent(node: int, branches: int) -> int:
@@ -135,6 +134,11 @@ class Pulling(Rule):
         self.heard: dict[int, int] = {}  # child -> how many of those behind it are lost; what it pushed is in a slot
         self.without = 0  # nodes that what comes from above was made without
 
+    def check(self, kind: str, note: bytes) -> int:
+        if (lost := int.from_bytes(note, "little")) > self.nodes:
+            raise ValueError(f"{lost} of {self.nodes} nodes cannot be lost")
+        return lost
+
     def begin(self) -> list[Effect]:
         return []
 
@@ -156,8 +160,8 @@ class Pulling(Rule):
             Combine(LAST, {GRADIENT: 1.0}),
             Combine(PUSHED, {GRADIENT: 1.0, **{_heard(child): 1.0 for child in self.heard}}),
             Combine(HALF, {MODEL: 1.0, (PUSHED if alone else TRACKER): step}, {GRADIENT: 1.0}),
-            *self._send(self.below, meeting, DOWN, HALF, self.without),
-            *self._send(self.above, meeting, UP, PUSHED, lost),
+            *meeting.send(HALF, DOWN, _note(self.without)),
+            *meeting.send(PUSHED, UP, _note(lost)),
         ]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
@@ -166,14 +170,14 @@ class Pulling(Rule):
         old = {_heard(child): -1.0 for child in came if child in self.heard}
         own = {} if self.above else {TRACKER: 1.0}
         gathered = [Combine(TRACKER, {**own, **new, **old} or {TRACKER: 0.0})] if self.below else []
-        self.heard.update({child: _number(meeting.note(UP, child), self.sizes[child]) for child in came})
+        self.heard.update({child: min(meeting.note(UP, child), self.sizes[child]) for child in came})
         kept = [Combine(_heard(child), {meeting.slot(UP, child): 1.0}) for child in came]
         return [*self._pull(meeting), *gathered, *kept]
 
     def _pull(self, meeting: Meeting) -> list[Effect]:
         """The parent's model, or one's own where there is no parent; or stay, where it is late."""
         for above in meeting.there(DOWN):
-            self.without = _number(meeting.note(DOWN, above), self.nodes)
+            self.without = meeting.note(DOWN, above)
             return [Combine(MODEL, {meeting.slot(DOWN, above): 1.0})]
         return [] if self._pulled(meeting) else [Combine(MODEL, {HALF: 1.0})]
 
@@ -191,16 +195,12 @@ class Pulling(Rule):
         out = [Combine(TRACKER, {TRACKER: 1.0, **{_heard(child): -1.0 for child in gone}})] if gone else []
         return [*out, *(Forget(_heard(child)) for child in gone)]
 
-    def _send(self, to: tuple[int, ...], meeting: Meeting, kind: str, slot: str, lost: int) -> list[Effect]:
-        note = lost.to_bytes(4, "little") if lost else b""
-        return [Send(one, Message(kind, round=meeting.round, note=note), slot) for one in to if one not in meeting.cut]
-
 
 def _heard(child: int) -> str:
     """Where what a child pushed last is."""
     return f"heard/{child}"
 
 
-def _number(note: bytes, most: int) -> int:
-    """A number of lost nodes in a message, which may come from a stranger."""
-    return min(int.from_bytes(note[:4], "little"), most)
+def _note(lost: int) -> bytes:
+    """How many nodes are lost, for the way; nothing where none is."""
+    return lost.to_bytes(4, "little") if lost else b""

@@ -11,20 +11,18 @@ The study's own optimizer should have no momentum beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand, InLabel, Law
 
-MESSAGES = arrivals("round")
 Missing: TypeAlias = Literal["own", "divide"]
 MOMENTUM, PUSH, MIXED = "momentum", "push", "mixed"  # m, what is added to gradients, x'
 
@@ -47,7 +45,6 @@ class QGDSGDm(NeighbourRounds):
     missing: Annotated[Missing, InLabel("-{}")] = "own"
     name: ClassVar[str] = "qg_dsgdm"
     also_known_as: ClassVar[tuple[str, ...]] = ("quasi_global_momentum",)
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Lin, Karimireddy, Stich, Jaggi, ICML 2021"
     keeps: ClassVar[str] = "a model and a momentum at every node"
     sends: ClassVar[str] = "a model to every neighbour in a round"
@@ -63,12 +60,8 @@ class QGDSGDm(NeighbourRounds):
     def plain_sgd_only(self) -> str:
         return "has a momentum of its own, and two of them, one of the other, amplify each other" if self.beta else ""
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, QuasiGlobal(self))
+    def rule(self, around: NetworkView) -> Rule:
+        return QuasiGlobal(self)
 
     def divisor(self, own: float, came: float) -> float:
         """Number by which a node's weights are divided where something is missing, with `missing: divide`.

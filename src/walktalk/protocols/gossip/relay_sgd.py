@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from walktalk.graphs import pair_of_trees
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Note, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
@@ -74,7 +74,6 @@ class RelaySGD(NeighbourRounds):
 
     trees: Annotated[Trees, InLabel("-{}")] = "graph"
     name: ClassVar[str] = "relay_sgd"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Vogels et al., NeurIPS 2021"
     keeps: ClassVar[str] = "a model at every node, and a sum for each link"
     sends: ClassVar[str] = "a sum along every link of a tree in a round"
@@ -111,7 +110,8 @@ class RelaySGD(NeighbourRounds):
         links = [one.neighbours(node) for one in pair_of_trees(network_view.nodes)] if both else []
         ways = zip(self.messages.items(), links or [network_view.neighbours] * len(self.messages), strict=True)
         trees = [Tree(kind, arrival.codec, to) for (kind, arrival), to in ways]
-        return self.node(network_view, Relay(network_view.nodes, trees), {tree.kind: tree.links for tree in trees})
+        both_ways = {tree.kind: (tree.links, tree.links) for tree in trees}
+        return self.node(network_view, Relay(network_view.nodes, trees), both_ways)
 
 
 class Relay(Rule):
@@ -125,6 +125,12 @@ class Relay(Rule):
         self.nodes, self.trees = nodes, trees
         self.counts: dict[str, dict[int, int]] = {tree.kind: {} for tree in trees}
         # neighbour in the tree -> how many models its last sum is of
+
+    def check(self, kind: str, note: bytes) -> int:
+        (count,) = struct.unpack("<I", note)
+        if not 1 <= count < max(self.nodes, 2):
+            raise ValueError(f"a sum of {count} models of {self.nodes} nodes is not possible")
+        return int(count)
 
     def begin(self) -> list[Effect]:
         return []
@@ -141,10 +147,7 @@ class Relay(Rule):
         counts, slot = self.counts[tree.kind], f"to/{tree.kind}/{to}"
         behind = {_sum_of(tree, peer): 1.0 for peer in counts if peer != to}
         note = struct.pack("<I", 1 + sum(count for peer, count in counts.items() if peer != to))
-        pack: list[Effect] = [Encode(slot, f"packed/{slot}", tree.codec)] if tree.codec else []
-        sends = f"packed/{slot}" if tree.codec else slot
-        message = Message(tree.kind, round=meeting.round, note=note)
-        return [Combine(slot, {HALF: 1.0, **behind}), *pack, Send(to, message, sends)]
+        return [Combine(slot, {HALF: 1.0, **behind}), *meeting.send(slot, tree.kind, note, to=(to,))]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         effects: list[Effect] = []
@@ -154,8 +157,8 @@ class Relay(Rule):
             came = {peer: meeting.slot(tree.kind, peer) for peer in meeting.there(tree.kind)}
             effects += [Forget(_sum_of(tree, peer)) for peer in self.counts[tree.kind] if peer not in came]
             effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
-            notes = {peer: meeting.note(tree.kind, peer) for peer in came}
-            self.counts[tree.kind] = {peer: struct.unpack("<I", note)[0] for peer, note in notes.items()}
+            self.counts[tree.kind] = {peer: meeting.note(tree.kind, peer) for peer in came}
+            effects += self._leave_out_too_much(tree)
             own = self._own_weights(tree)
             sums = (_sum_of(tree, peer) for peer in self.counts[tree.kind])
             mean |= {
@@ -166,12 +169,18 @@ class Relay(Rule):
             spent += [Forget(_part(tree, slot)) for slot in own if tree.codec]
         return [*effects, Combine(MODEL, mean), *spent]
 
+    def _leave_out_too_much(self, tree: Tree) -> list[Effect]:
+        """Where sums are said to be of more models than there are, those that claim most count for nothing."""
+        counts, effects = self.counts[tree.kind], list[Effect]()
+        while sum(counts.values()) >= self.nodes:
+            greedy = max(counts, key=counts.__getitem__)
+            del counts[greedy]
+            effects += [Forget(_sum_of(tree, greedy)), Note("left_out", peer=greedy)]
+        return effects
+
     def _own_weights(self, tree: Tree) -> dict[str, float]:
         """Weights of a node's own model: as it is now, and as it was, in place of those missing in the sums."""
-        n, others = self.nodes, sum(self.counts[tree.kind].values())
-        if others >= n:
-            raise ValueError(f"sums of {others} other models came, but there are {n} nodes")
-        missing = n - 1 - others
+        n, missing = self.nodes, self.nodes - 1 - sum(self.counts[tree.kind].values())
         return {HALF: 1.0 / n, MODEL: missing / n} if missing else {HALF: 1.0 / n}
 
 

@@ -19,20 +19,18 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import Law
 
-MESSAGES = arrivals("push")
 SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the model
 
 
@@ -47,23 +45,19 @@ class SGP(NeighbourRounds):
     exchanges: Annotated[int, Ge(1)] = 1
     name: ClassVar[str] = "sgp"
     also_known_as: ClassVar[tuple[str, ...]] = ("push_sum", "stochastic_gradient_push")
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
     keeps: ClassVar[str] = "a sum and a weight at every node"
     sends: ClassVar[str] = "a share of both to every node that it reaches in a round"
     guarantees: ClassVar[str] = "the sums of both are kept, so all come to the mean on one-way links, too"
     title: ClassVar[str] = "stochastic gradient push"
     description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
+    kinds: ClassVar[tuple[str, ...]] = ("push",)
     colour: ClassVar[str] = "#7A5195"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     on_directed_graphs: ClassVar[bool] = True
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, Push(self.exchanges))
+    def rule(self, around: NetworkView) -> Rule:
+        return Push(self.exchanges)
 
 
 class Push(Rule):
@@ -81,8 +75,11 @@ class Push(Rule):
     def begin(self) -> list[Effect]:
         return [Combine(SUM, {MODEL: 1.0})]
 
-    def adopt(self, kind: str, slot: str, note: bytes) -> list[Effect]:
-        return [Combine(MODEL, {slot: 1.0 / weight_in(note)})]
+    def check(self, kind: str, note: bytes) -> float:
+        return weight_in(note)
+
+    def adopt(self, kind: str, slot: str, note: float) -> list[Effect]:
+        return [Combine(MODEL, {slot: 1.0 / note})]
 
     def work(self) -> Train:
         return Train(MODEL)
@@ -106,7 +103,7 @@ class Push(Rule):
         there, kept = meeting.there("push"), self.weight
         lost = [sender for sender in meeting.sources if sender not in there and sender not in meeting.cut]
         made_up = sum(self.given.get(sender, kept) for sender in lost)
-        self.given.update({sender: weight_in(meeting.note("push", sender)) for sender in there})
+        self.given.update({sender: meeting.note("push", sender) for sender in there})
         for sender in there:
             self.weight += self.given[sender]
         self.weight += made_up

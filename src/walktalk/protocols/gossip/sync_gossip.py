@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
@@ -37,7 +37,6 @@ class SyncGossip(NeighbourRounds):
 
     name: ClassVar[str] = "sync_gossip"
     also_known_as: ClassVar[tuple[str, ...]] = ("d_psgd", "dpsgd", "dsgd", "decentralized_sgd")
-    family: ClassVar[str] = "gossip"
     proved: ClassVar[str] = "Koloskova et al. 2020"
     bound: ClassVar[str] = "d_psgd_order"
     paper: ClassVar[str] = "Lian et al., NeurIPS 2017 (D-PSGD)"
@@ -57,8 +56,8 @@ class SyncGossip(NeighbourRounds):
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
 
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, MixWhileTraining())
+    def rule(self, around: NetworkView) -> Rule:
+        return MixWhileTraining()
 
 
 class MixWhileTraining(Rule):

@@ -63,13 +63,15 @@ class Arrivals:
 
 # -- Whom a round waits for: not for those that are lost, nor for those that took longer than others ever did ---------
 
+LEAP = 1_000  # by how much one voice may move a number that grows, a round or a term: nobody misses so many in a life
+LAST = 2**30  # no round is later: numbers of messages have 31 bits, and nobody comes so far
 LATE = "late"  # timer: whoever has not come by then is left out
 
 
 class Attendance:
     """Who takes part, as one node sees it."""
 
-    __slots__ = ("absent", "began", "cut", "waits")
+    __slots__ = ("absent", "began", "cut", "far", "waits")
 
     def __init__(self, patience: float, cut: set[int] | None = None) -> None:
         """
@@ -78,6 +80,7 @@ class Attendance:
         """
         self.cut = set() if cut is None else cut  # lost, as the runtime says
         self.absent: set[int] = set()  # too late, and silent since
+        self.far: dict[int, int] = {}  # neighbour -> a round that it says it is in, too far ahead to be believed alone
         self.waits = Arrivals(patience / 4, 0.0)  # how long the last of them takes
         self.began: float | None = None  # when the present wait began
 
@@ -98,6 +101,18 @@ class Attendance:
     def speaks(self, peer: int) -> None:
         """A node takes part, and is awaited."""
         self.absent.discard(peer)
+
+    def believes(self, peer: int, number: int, here: int, neighbours: Collection[int]) -> bool:
+        """Whether to go where a neighbour says that it is, from round `here`.
+
+        One alone moves a node by `LEAP` rounds at most; further it goes when two say so, or all whom it can hear.
+        """
+        self.far = {one: claim for one, claim in self.far.items() if claim > here + LEAP}
+        if number <= here + LEAP:
+            return True
+        near = number <= min(self.far.values(), default=number) + LEAP
+        self.far[peer] = number
+        return near and (len(self.far) > 1 or not {*neighbours} - self.cut - self.far.keys())
 
     @property
     def is_waiting(self) -> bool:

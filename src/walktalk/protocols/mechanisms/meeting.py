@@ -7,15 +7,26 @@ one also while nodes come and go, and the news of it is not everywhere yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
-from walktalk.protocols.effects import Arrival, Effect, Forget, Message, Send
+from walktalk.graphs import Rounds, WeightedRounds
+from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send
 from walktalk.protocols.machine import NetworkView, row_of
 
 Turns: TypeAlias = Sequence[Sequence[str]]
+Links: TypeAlias = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 MODEL = "model"  # the slot of every node's model x
 HALF = "half"  # that of x after the training and before the mixing
+
+
+class Came(NamedTuple):
+    """A message that is here."""
+
+    version: int  # of the network that its sender knows
+    note: Any  # what the rule has read in its note; the bytes, where it reads nothing
 
 
 class Meeting:
@@ -23,19 +34,21 @@ class Meeting:
 
     Args:
         around: what the node knows of the network.
-        kinds: the messages that everybody sends to everybody it meets, one of each in a round.
-        links: for kinds that go to some of them alone and come from the same: to whom.
+        kinds: the messages that everybody sends to everybody it meets, one of each in a round; with how they arrive,
+            where they are encoded.
+        links: for kinds that go to some of them alone: to whom, and from whom they come.
         turns: the kinds of one round, of the next, and so on, over and over; none: all kinds in every round.
     """
 
-    __slots__ = ("around", "came", "cut", "kinds", "links", "missed", "round", "turns")
+    __slots__ = ("around", "came", "codecs", "cut", "kinds", "links", "missed", "round", "turns")
 
     def __init__(
-        self, around: NetworkView, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]], turns: Turns = ()
+        self, around: NetworkView, kinds: Iterable[str] | Mapping[str, Arrival], links: Links, turns: Turns = ()
     ) -> None:
         self.around, self.kinds, self.links, self.round = around, tuple(kinds), links, 0
+        self.codecs = {kind: arrival.codec for kind, arrival in kinds.items()} if isinstance(kinds, Mapping) else {}
         self.turns = turns
-        self.came: dict[int, dict[tuple[str, int], Message]] = {}  # round -> kind and sender -> what came
+        self.came: dict[int, dict[tuple[str, int], Came]] = {}  # round -> kind and sender -> what came
         self.missed: dict[int, set[tuple[str, int]]] = {}  # round -> kinds and senders whose message is lost
         self.cut: set[int] = set()  # nodes that are lost, as the runtime says: nothing is sent to them
 
@@ -49,16 +62,45 @@ class Meeting:
         """Whom it hears in this round."""
         return self.around.meets(self.round)[1]
 
-    def send(self, slot: str, kind: str, note: bytes = b"") -> list[Effect]:
-        """Send a slot's model to all targets, as a message of that kind."""
-        message = Message(kind, round=self.round, term=self.around.version, note=note)
-        return [Send(to, message, slot) for to in self.targets]
+    def send(
+        self, slot: str, kind: str, note: bytes = b"", *, to: Iterable[int] | None = None, seen: str = ""
+    ) -> list[Effect]:
+        """Send a slot's model as a message of a kind, by the codec of that kind.
 
-    def take(self, sender: int, message: Message) -> None:
-        """Note that a message has come, perhaps one of a later round; `ValueError` where nobody can have sent it."""
+        Args:
+            slot: the model.
+            kind: of the message.
+            note: what goes with it.
+            to: those who are sent it; if left out, all whom such a message goes to in this round.
+            seen: a slot for what the receivers will see of it; "": nobody asks.
+        """
+        message = Message(kind, round=self.round, term=self.around.version, note=note)
+        targets = [one for one in self._told(kind) if one not in self.cut] if to is None else to
+        if not (codec := self.codecs.get(kind, "")):
+            copied: list[Effect] = [Combine(seen, {slot: 1.0})] if seen else []
+            return [*copied, *(Send(one, message, slot) for one in targets)]
+        packed = f"packed/{slot}"
+        shown: list[Effect] = [Decode(packed, seen)] if seen else []
+        sends = [Send(one, message, packed) for one in targets]
+        return [Encode(slot, packed, codec), *shown, *sends, Forget(packed)]
+
+    def take(self, sender: int, message: Message, note: Any = None) -> None:
+        """Write down a message that has come, perhaps one of a later round; `ValueError` where nobody can have sent it.
+
+        Args:
+            sender: the node that sent it.
+            message: what it says.
+            note: what the rule has read in its note; if left out, the note itself.
+        """
         if message.round < self.round or not (self.expects(sender, message) or self.is_of_other_network(message)):
             raise ValueError(f"{sender} does not meet this node in round {message.round}")
-        self.came.setdefault(message.round, {})[message.kind, sender] = message
+        came = Came(message.term, message.note if note is None else note)
+        self.came.setdefault(message.round, {})[message.kind, sender] = came
+
+    def opened(self, kind: str) -> list[Effect]:
+        """Decode what is here of a kind, each into its own slot; nothing to do where nothing is encoded."""
+        slots = [self.slot(kind, sender) for sender in self.there(kind)] if self.codecs.get(kind) else []
+        return [Decode(slot, slot) for slot in slots]  # codes have slots of their own, of the same names
 
     def is_of_other_network(self, message: Message) -> bool:
         """Whether its sender knows of nodes that have come or left, and this one does not, or the other way round."""
@@ -89,17 +131,21 @@ class Meeting:
         return [
             sender
             for sender in self._heard(kind, self.round)
-            if (kind, sender) in here and here[kind, sender].term == version
+            if (kind, sender) in here and here[kind, sender].version == version
         ]
 
     def _heard(self, kind: str, round_: int) -> tuple[int, ...]:
         """Who sends messages of a kind to this node in a round."""
         if self.turns and kind not in self.turns[round_ % len(self.turns)]:
             return ()
-        return self.links[kind] if kind in self.links else self.around.meets(round_)[1]
+        return tuple(self.links[kind][1]) if kind in self.links else self.around.meets(round_)[1]
 
-    def note(self, kind: str, sender: int) -> bytes:
-        """What came along with a message of this round."""
+    def _told(self, kind: str) -> Sequence[int]:
+        """Whom messages of a kind go to in this round, the lost ones, too."""
+        return self.links[kind][0] if kind in self.links else self.around.meets(self.round)[0]
+
+    def note(self, kind: str, sender: int) -> Any:
+        """What the rule has read in the note of a message of this round (`Rule.check`), or the note itself."""
         return self.came[self.round][kind, sender].note
 
     def slot(self, kind: str, sender: int) -> str:
@@ -135,6 +181,7 @@ class Meeting:
         return [Forget(f"{kind}/{round_}/{sender}") for round_, kind, sender in gone]
 
 
+@lru_cache(maxsize=64)  # asked for at every message
 def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Arrival]:
     """How messages of these kinds arrive: a slot for each round and sender.
 
@@ -144,3 +191,33 @@ def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Ar
         once: whether what comes is mixed into one slot only.
     """
     return {kind: Arrival(f"{kind}/{{round}}/{{sender}}", codec=codec, once=once) for kind in kinds}
+
+
+# -- Rounds among all who are there, on a graph on which anybody can meet anybody --------------------------------------
+
+
+def everybody_there(around: NetworkView) -> tuple[int, ...]:
+    """Numbers of all who take part, in order, where everybody is everybody's neighbour; without those that leave."""
+    return tuple(sorted({around.node, *around.neighbours} - around.leaving))
+
+
+@dataclass(frozen=True)
+class Among(WeightedRounds):
+    """Draws among those who are there, whose numbers need not be consecutive once nodes have come and left."""
+
+    there: tuple[int, ...]
+    drawn: Rounds
+
+    def targets(self, node: int, round_: int) -> tuple[int, ...]:
+        return self._numbers(self.drawn.targets, node, round_)
+
+    def sources(self, node: int, round_: int) -> tuple[int, ...]:
+        return self._numbers(self.drawn.sources, node, round_)
+
+    def weight(self, node: int, source: int, round_: int) -> float:
+        return 1.0 / (len(self.sources(node, round_)) + 1)
+
+    def _numbers(self, draw: Callable[[int, int], tuple[int, ...]], node: int, round_: int) -> tuple[int, ...]:
+        """Whom a node is drawn, by their numbers; one that leaves is drawn nobody."""
+        places = draw(self.there.index(node), round_) if node in self.there else ()
+        return tuple(self.there[place] for place in places)

@@ -17,10 +17,11 @@ others, such as trackers, begin anew then (`Rule.begins_anew`): so what holds fo
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt
 
@@ -28,6 +29,7 @@ from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
+    Arrival,
     Combine,
     Differentiate,
     Effect,
@@ -51,8 +53,8 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.mechanisms.attendance import Attendance
-from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, Turns
+from walktalk.protocols.mechanisms.attendance import LAST, Attendance
+from walktalk.protocols.mechanisms.meeting import MODEL, Links, Meeting, Turns, arrivals
 from walktalk.protocols.self_description import InLabel
 
 BEGIN = "begin"  # timer: one that joins has heard of no model
@@ -88,12 +90,19 @@ class Rule(ABC):
     def mix(self, meeting: Meeting) -> list[Effect]:
         """Everybody's is here, but for what is lost: set `MODEL` to what the next round begins with."""
 
+    def check(self, kind: str, note: bytes) -> Any:
+        """Read the note of a message before anything is made of it; an error refuses the message.
+
+        What is returned is what `Meeting.note` and `adopt` give; for no note or a free one the bytes themselves.
+        """
+        return note
+
     def push_on(self, meeting: Meeting) -> list[Effect]:
         """What is sent in this round in place of training first, where there are several rounds to a training."""
         return []
 
-    def adopt(self, kind: str, slot: str, note: bytes) -> list[Effect]:
-        """Set `MODEL` from the first message of the first kind that one that joins hears."""
+    def adopt(self, kind: str, slot: str, note: Any) -> list[Effect]:
+        """Set `MODEL` from the first message of the first kind that one that joins hears, and what `check` read."""
         return [Combine(MODEL, {slot: 1.0})]
 
 
@@ -120,7 +129,7 @@ class RoundNode(Machine):
         if isinstance(event, Received):
             if self.attendance is not None:
                 return self._received(event, self.attendance, context.now)
-            self.meeting.take(event.sender, event.message)
+            self.meeting.take(event.sender, event.message, self._read(event.message))
             return self._finish(context.now)
         if isinstance(event, Trained):
             self.trained = True
@@ -228,15 +237,28 @@ class RoundNode(Machine):
         peer, message, meeting = event.sender, event.message, self.meeting
         if not (meeting.expects(peer, message) or meeting.is_of_other_network(message)):
             raise ValueError(f"{peer} does not meet this node in round {message.round}")
+        note = self._read(message)
         if self.empty:
-            return self._adopt(event, who)
+            return self._adopt(event, note, who)
+        hears = {*meeting.around.neighbours, *meeting.around.sources}
+        if not who.believes(peer, message.round, meeting.round, hears):
+            return [Forget(event.slot), Note("disbelieved", peer=peer, number=message.round)]
         self.latest[peer] = max(message.round, self.latest.get(peer, 0))
         caught_up = self._catch_up(message.round, who) if message.round > meeting.round + self._most_ahead() else []
         who.speaks(peer)
         if message.round < meeting.round:
             return [Forget(event.slot)]
-        meeting.take(peer, message)
+        meeting.take(peer, message, note)
         return caught_up or self._finish(now)
+
+    def _read(self, message: Message) -> Any:
+        """What a message's note says; `ValueError` where a round is none, or the rule cannot read the note."""
+        if not 0 <= message.round <= LAST:
+            raise ValueError(f"round {message.round} is not possible; allowed: 0 to {LAST}")
+        try:
+            return self.rule.check(message.kind, message.note)
+        except struct.error as error:
+            raise ValueError(f"a note of {len(message.note)} bytes with {message.kind!r}: {error}") from None
 
     def _missing(self, who: Attendance) -> list[int]:
         """Senders of which something of this round may still come; one that is further sends it no more."""
@@ -260,14 +282,14 @@ class RoundNode(Machine):
 
     # -- where nodes come and go ------------------------------------------------------------------------------------
 
-    def _adopt(self, event: Received, who: Attendance) -> list[Effect]:
+    def _adopt(self, event: Received, note: Any, who: Attendance) -> list[Effect]:
         """Begin with the first model that is heard of, and in its round, or in the next if that has been trained in."""
         message, meeting = event.message, self.meeting
         if message.kind != meeting.kinds[0]:
             return [Forget(event.slot)]
+        adopted = [*self.rule.adopt(message.kind, event.slot, note), Forget(event.slot)]
         self.empty, meeting.round = False, message.round
         self._wait_for_none(who)
-        adopted = [*self.rule.adopt(message.kind, event.slot, message.note), Forget(event.slot)]
         if not self.rule.announce(meeting):
             meeting.round += 1
         return [*adopted, *self._begin()]
@@ -311,19 +333,31 @@ class NeighbourRounds(Protocol):
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     elastic: ClassVar[bool] = True
 
+    family: ClassVar[str] = "gossip"
+    kinds: ClassVar[tuple[str, ...]] = ("round",)  # of messages, one of each to everybody whom a node meets in a round
+
     def __post_init__(self) -> None:
         if not self.patience > 0:
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
 
-    def node(
-        self, around: NetworkView, rule: Rule, links: Mapping[str, tuple[int, ...]] | None = None, turns: Turns = ()
-    ) -> Machine:
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return arrivals(*self.kinds)
+
+    def rule(self, around: NetworkView) -> Rule:
+        """What one node does in a round; a protocol that says it need not say `machine`."""
+        raise NotImplementedError(f"{type(self).__name__} says neither its rule nor its machine")
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        return self.node(network_view, self.rule(network_view))
+
+    def node(self, around: NetworkView, rule: Rule, links: Links | None = None, turns: Turns = ()) -> Machine:
         """One node that goes by a rule.
 
         Args:
             around: what the node knows of the network.
             rule: what the algorithm does in a round.
-            links: for kinds of messages that go to some alone, to whom.
+            links: for kinds of messages that go to some alone, to whom, and from whom they come.
             turns: which kinds belong to which rounds, where that is not the same in all of them (`Meeting`).
         """
         meeting = Meeting(around, self.messages, links or {}, turns)

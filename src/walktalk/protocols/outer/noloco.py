@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Forget, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.fragments import codec_of
@@ -29,7 +29,6 @@ from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand
 
-MESSAGES = arrivals("outer", "change")
 CHANGE, MEAN, STEP = "change", "mean", "step"  # θ − φ, Σ W φ, δ
 OUTER, OWN_OUTER, OWN_CHANGE = "outer", "own_outer", "own_change"  # φ; with fragments, this round's of φ and θ − φ
 
@@ -52,7 +51,6 @@ class NoLoCo(NeighbourRounds):
     gamma: Annotated[float, Gt(0)] = 0.7
     fragments: Annotated[int, Ge(1)] = 1
     name: ClassVar[str] = "noloco"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Kolehmainen et al. 2025"
     keeps: ClassVar[str] = "an outer model and its momentum at every node"
     sends: ClassVar[str] = "two models to everybody that it meets in a round, or a fragment of both"
@@ -76,15 +74,16 @@ class NoLoCo(NeighbourRounds):
     @property
     def messages(self) -> Mapping[str, Arrival]:
         if self.fragments == 1:
-            return MESSAGES
+            return arrivals("outer", "change")
         each = (arrivals(*kinds_of(p), codec=codec_of(p, self.fragments)) for p in range(self.fragments))
         return {kind: arrival for one in each for kind, arrival in one.items()}
 
     def machine(self, network_view: NetworkView) -> Machine:
-        if self.fragments == 1:
-            return self.node(network_view, OuterSteps(self))
-        turns = [kinds_of(p) for p in range(self.fragments)]
-        return self.node(network_view, FragmentSteps(self), turns=turns)
+        turns = [kinds_of(p) for p in range(self.fragments)] if self.fragments > 1 else ()
+        return self.node(network_view, self.rule(network_view), turns=turns)
+
+    def rule(self, around: NetworkView) -> Rule:
+        return FragmentSteps(self) if self.fragments > 1 else OuterSteps(self)
 
 
 class OuterSteps(Rule):
@@ -135,19 +134,15 @@ class FragmentSteps(Rule):
         return Train(MODEL, steps=self.settings.steps)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
-        kinds, codec = self._turn(meeting)
+        outers, changes = self._turn(meeting)
         learned = Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})
         change = Combine(CHANGE, {MODEL: 1.0, OUTER: -1.0}, {MODEL: 1.0})  # its statistics are the trained model's
-        effects: list[Effect] = [learned, change]
-        for slot, own, kind in ((OUTER, OWN_OUTER, kinds[0]), (CHANGE, OWN_CHANGE, kinds[1])):
-            packed = f"packed/{slot}"
-            effects += [Encode(slot, packed, codec), Decode(packed, own), *meeting.send(packed, kind), Forget(packed)]
-        return effects
+        sends = [*meeting.send(OUTER, outers, seen=OWN_OUTER), *meeting.send(CHANGE, changes, seen=OWN_CHANGE)]
+        return [learned, change, *sends]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         ours, p = self.settings, meeting.round % self.settings.fragments
-        kinds, _ = self._turn(meeting)
-        came = [meeting.slot(kind, peer) for kind in kinds for peer in meeting.there(kind)]
+        kinds = self._turn(meeting)
         outers, changes = meeting.mean(OWN_OUTER, kinds[0]), meeting.mean(OWN_CHANGE, kinds[1])
         pull = {slot: ours.gamma * weight for slot, weight in outers.items()}
         pull[OWN_OUTER] -= ours.gamma
@@ -156,17 +151,16 @@ class FragmentSteps(Rule):
         kept = {step: ours.outer_momentum} if p in self.moving else {}
         self.moving.add(p)
         return [
-            *(Decode(slot, slot) for slot in came),  # codes have slots of their own, of the same names
+            *(effect for kind in kinds for effect in meeting.opened(kind)),
             Combine(step, {**kept, **along, **pull}, changes),
             Combine(OUTER, {OUTER: 1.0, step: 1.0}, {OUTER: 1.0}),
             Combine(MODEL, {MODEL: 1.0, OWN_CHANGE: -1.0, step: 1.0}),  # θ_p = φ_p + (θ_p − φ_p), of before
             *(Forget(slot) for slot in (OWN_OUTER, OWN_CHANGE, CHANGE)),
         ]
 
-    def _turn(self, meeting: Meeting) -> tuple[tuple[str, str], str]:
-        """The kinds of this round's messages, and what cuts its fragment out."""
-        p = meeting.round % self.settings.fragments
-        return kinds_of(p), codec_of(p, self.settings.fragments)
+    def _turn(self, meeting: Meeting) -> tuple[str, str]:
+        """The kinds of this round's messages."""
+        return kinds_of(meeting.round % self.settings.fragments)
 
 
 def kinds_of(fragment: int) -> tuple[str, str]:

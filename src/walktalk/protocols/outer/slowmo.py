@@ -19,14 +19,13 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import BALANCED, Demand, Law
 
-MESSAGES = arrivals("round")
 OUTER, MOMENTUM, MIXED = "outer", "momentum", "mixed"  # x⁰, u, and x after the averaging
 
 
@@ -49,7 +48,6 @@ class SlowMo(NeighbourRounds):
     known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {"decentlam": {"rounds": 1}}
     proved: ClassVar[str] = "ours, with one local step"
     bound: ClassVar[str] = "slowmo_order"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Wang, Tantia, Ballas, Rabbat, ICLR 2020; with rounds: 1 Yuan et al., ICCV 2021 (DecentLaM)"
     keeps: ClassVar[str] = "a model, that of the last slow step and a slow momentum at every node"
     sends: ClassVar[str] = "a model to every neighbour after K local steps"
@@ -66,12 +64,8 @@ class SlowMo(NeighbourRounds):
     def conserves(self) -> tuple[Law, ...]:
         return ("sum",) if self.outer_momentum == 0 and self.outer_lr == 1 else ()
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def machine(self, network_view: NetworkView) -> Machine:
-        return self.node(network_view, SlowSteps(self))
+    def rule(self, around: NetworkView) -> Rule:
+        return SlowSteps(self)
 
 
 class SlowSteps(Rule):

@@ -99,7 +99,7 @@ STALE, REST = "stale", "rest"  # x̂, and x̂ − ηg
 class CodedCECA(CECA):
     """CECA with the weights of that code, with which no mean is exact."""
 
-    def rule(self, rounds: tuple[Doubling, ...]) -> Rule:
+    def windows(self, rounds: tuple[Doubling, ...]) -> Rule:
         return StaleWindows(rounds)
 
 
