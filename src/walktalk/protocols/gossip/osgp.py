@@ -17,7 +17,6 @@ the same network; one that joins begins with the first model z that it hears of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -27,7 +26,6 @@ from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
     UPDATE,
-    Arrival,
     Combine,
     Effect,
     Forget,
@@ -51,12 +49,11 @@ from walktalk.protocols.events import (
 )
 from walktalk.protocols.gossip.sgp import SHARE, SUM, weight_in, weight_note
 from walktalk.protocols.machine import Context, Machine, NetworkView
-from walktalk.protocols.mechanisms.attendance import Attendance
-from walktalk.protocols.mechanisms.meeting import MODEL, arrivals
+from walktalk.protocols.mechanisms.attendance import LAST, Attendance
+from walktalk.protocols.mechanisms.meeting import MODEL
 from walktalk.protocols.mechanisms.rounds import BEGIN, LONG, NO_MODEL, NeighbourRounds
 from walktalk.protocols.self_description import Law
 
-MESSAGES = arrivals("push")
 LONGEST = 100  # rounds that a share may be late and still be added
 LOST = b""  # in place of the note of a share that is lost
 
@@ -72,7 +69,6 @@ class OSGP(NeighbourRounds):
     delay: Annotated[int, Ge(0)] = 1
     name: ClassVar[str] = "osgp"
     also_known_as: ClassVar[tuple[str, ...]] = ("overlap_sgp",)
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
     keeps: ClassVar[str] = "a sum and a weight at every node"
     sends: ClassVar[str] = "a share of both to every node that it reaches"
@@ -81,13 +77,10 @@ class OSGP(NeighbourRounds):
     )
     title: ClassVar[str] = "overlap gradient push"
     description: ClassVar[str] = "Nodes push shares of their models along one-way links and train on meanwhile."
+    kinds: ClassVar[tuple[str, ...]] = ("push",)
     colour: ClassVar[str] = "#B07AA1"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     on_directed_graphs: ClassVar[bool] = True
-
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
 
     def machine(self, network_view: NetworkView) -> Machine:
         return OverlapPush(network_view, self.delay, self.patience if self.resilient else None)
@@ -198,6 +191,8 @@ class OverlapPush(Machine):
     def _hear_otherwise(self, event: Received, now: float) -> list[Effect]:
         """A share of one that knows another network, which nobody adds; one that has joined begins with its model."""
         message = event.message
+        if not 0 <= message.round <= LAST:
+            raise ValueError(f"round {message.round} is not possible; allowed: 0 to {LAST}")
         if not self.empty:
             self.latest[event.sender] = max(message.round, self.latest.get(event.sender, -1))
             return [Forget(event.slot)]
@@ -272,9 +267,13 @@ class OverlapPush(Machine):
     def _take(self, event: Received) -> list[Effect]:
         sender, number, note = event.sender, event.message.round, event.message.note
         owed, past = (number, sender) in self.owed, number < self.whole
+        if not 0 <= number <= LAST:
+            raise ValueError(f"round {number} is not possible; allowed: 0 to {LAST}")
         if (past and not self.resilient) or sender in self.came.get(number, {}) or sender not in self._sources(number):
             raise ValueError(f"{sender} does not push to this node in round {number}, or has done so")
         weight_in(note)  # refuses nonsense before anything is taken in
+        if self.resilient and not self.attendance.believes(sender, number, self.round, self.around.sources):
+            return [Forget(event.slot), Note("disbelieved", peer=sender, number=number)]
         self.latest[sender] = max(number, self.latest.get(sender, -1))
         if past and not owed:  # of one that lags behind, and was not awaited
             self.attendance.speaks(sender)

@@ -118,6 +118,8 @@ def weight_note(weight: float) -> bytes:
 
 def weight_in(note: bytes) -> float:
     """The weight in a message, which may come from a stranger."""
+    if len(note) != 8:
+        raise ValueError(f"a note of {len(note)} bytes is no weight; allowed: 8")
     (weight,) = struct.unpack("<d", note)
     if not (math.isfinite(weight) and weight > 0):
         raise ValueError(f"{weight} is no weight")
