@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import AGGREGATE, Differentiate, Protocol, Record, Train
+from walktalk.runtimes.simulator.end_watch import EndWatch, Living
 from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultKind
 from walktalk.runtimes.simulator.links import Transfer
 from walktalk.runtimes.simulator.node_faults import (
@@ -230,8 +231,6 @@ class Targets:
         return max(living, key=lambda v: (sum(u not in self._deaths for u in self._graph.neighbours(v)), -v))
 
 
-LOOK_AGAIN = 60.0  # seconds
-STARVED = 20  # looks: nobody trained for so long, and one that swallows walks may say that it has them
 log = logging.getLogger(__name__)
 Happens: TypeAlias = Callable[[Any], None]
 
@@ -256,15 +255,16 @@ class Faults:
             fault.check(setup.graph.nodes, links=running.transport.links is not None)
         if getattr(setup.protocol, "mixing", "") == "matrix":
             raise SpecError("mixing: matrix mixes all nodes at once and knows no failures; use pairwise, or no faults")
-        self._setup, self._recording, self._nodes, self._trainings = setup, recording, nodes, running.trainings
-        self._end, self._scheduler = end, FaultScheduler(agenda, interpreter.note_down)
+        self._setup, self._recording, self._nodes = setup, recording, nodes
+        self._scheduler = FaultScheduler(agenda, interpreter.note_down)
         self._rng, losses = plan.seed.child("faults").python(), plan.seed.child("lost messages").python()
         self._ongoing = 0  # everything that went wrong
-        self._looking = False  # whether it is looked now and then if all walks are lost
         self._pauses = Pauses(self._scheduler)
         self.dead = Deaths(self._scheduler, self._pauses, nodes, self._contacts, running)
         self._bad_nodes = BadNodes(self._scheduler, losses, recording.corrupt, running.trainings.ask)
         self._network = BadNetwork(self._scheduler, losses, running.trainings.stopwatch, running.transport)
+        living = Living(nodes, self.dead, self._bad_nodes.eaters, self._pauses)
+        self._end_watch = EndWatch(self._scheduler, recording, running.trainings, living, partial(self._over, end))
         self._targets = Targets(setup.graph, setup.protocol, self.dead, self._rng)
         self._membership = (
             Membership(self._scheduler, self.dead, self._pauses, nodes, nodes.changes)
@@ -307,11 +307,20 @@ class Faults:
         if self.dead.kill(fault_event):
             self._bad_nodes.dies(fault_event.node)
             self._targets.dies(fault_event.node)
-            self._look_for_an_end()
+            self._end_watch.begin()
 
     def _swallow(self, fault_event: FaultEvent) -> None:
         self._bad_nodes.swallow(fault_event)
-        self._look_for_an_end()
+        self._end_watch.begin()
+
+    def _over(self, end: Callable[[], None], guard: str) -> None:
+        log.warning(
+            "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: %s would)",
+            self._setup.protocol.label,
+            self._scheduler.now,
+            guard,
+        )
+        end()
 
     def _contacts(self, node: int) -> tuple[int, ...]:
         """All that a node has a link with now."""
@@ -388,37 +397,6 @@ class Faults:
         if self._membership is not None and not self._membership.linked(here, there):
             return True
         return self._network.is_split(here, there)
-
-    # -- the end --------------------------------------------------------------------------------------------------
-
-    def _look_for_an_end(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self._scheduler.later(LOOK_AGAIN, partial(self._look, -1, 0, 0))
-
-    def _look(self, iterations: int, starved: int, idle: int) -> None:
-        """Look whether anything will ever be trained again; if not, twice in a row, the run is over.
-
-        Without a guard lost walks stay lost, and heartbeats alone would go on for ever; with one, too, where it is told
-        that a walk lives which was swallowed. Arguments: trainings at the last look, and at how many looks in a row
-        nothing was trained, or there was also nothing to do.
-        """
-        done, eaters = self._recording.interpreter.iteration, self._bad_nodes.eaters
-        honest = [m for v, m in enumerate(self._nodes.machines) if v not in self.dead and v not in eaters]
-        stands = iterations == done and not self._trainings.under_way and not self._pauses
-        works = any(machine.has_work() for machine in honest)
-        starved, idle = (starved + 1 if stands else 0), (idle + 1 if stands and not works else 0)
-        if idle > 1 or (eaters and starved > STARVED):
-            self._scheduler.note(-1, "all_lost")
-            log.warning(
-                "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: %s would)",
-                self._setup.protocol.label,
-                self._scheduler.now,
-                "create_if_late" if eaters else "aggregator",
-            )
-            self._end()
-        elif not self._scheduler.idle:  # else the run is over anyway
-            self._scheduler.later(LOOK_AGAIN, partial(self._look, done, starved, idle))
 
 
 def _done(action: Action) -> None:
