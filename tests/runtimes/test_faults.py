@@ -134,6 +134,18 @@ def changes(trace: list[tuple], *events: str) -> list[tuple[float, str]]:
     return [(row.time, row.event) for row in trace if row.event in events]
 
 
+def test_a_node_that_died_in_a_training_trains_again_when_it_is_back():
+    """Where a node trains one model at a time, what it was at when it died must not keep its place."""
+    timing = NetworkTiming(compute=10.0, latency=0.1, bandwidth=1e6)
+    faults = (Fault("kill", at=5.0, node=3, seconds=10.0),)
+    _, trace = play(AsyncGossip(), graphs.complete(4), *faults, timing=timing)
+    begun, done = (
+        [row.time for row in trace if row.node == 3 and row.event == event] for event in ("train", "trained")
+    )
+    assert begun[:2] == [0.0, 15.0]
+    assert len(done) >= 2
+
+
 def test_a_revived_node_that_is_killed_again_stays_dead():
     """The first kill would have ended at 110; the revival was its end, and the second is for good."""
     faults = (
