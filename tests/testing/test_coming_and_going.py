@@ -6,7 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from walktalk.protocols import AGRAF, PROTOCOLS, SWIFT, AsyncGossip, Protocol, SwarmSGD, compressed
+from walktalk.protocols import (
+    AGRAF,
+    PROTOCOLS,
+    SWIFT,
+    AsyncGossip,
+    Context,
+    Effect,
+    Event,
+    FedAvg,
+    Machine,
+    NetworkView,
+    PairRule,
+    Protocol,
+    Started,
+    SwarmSGD,
+    Turns,
+    compressed,
+)
 from walktalk.testing.coming_and_going import flaws_of_coming_and_going
 
 
@@ -44,3 +61,46 @@ def test_nodes_come_and_go_in_other_forms_of_gossip(protocol: Protocol) -> None:
     """Other settings, and codecs, of which some keep a reference for every neighbour."""
     assert protocol.nodes_come_and_go
     assert list(flaws_of_coming_and_going(protocol)) == []
+
+
+ON_REAL_NODES = ("multi_walk", "digest", "async_gossip", "agraf", "swift", "sync_gossip", "fedavg", "fedbuff")
+"""One of each mechanism; those of all others are slow together."""
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(one, marks=[] if one.name in ON_REAL_NODES else pytest.mark.slow, id=one.name)
+        for one in those_that_say_so()
+    ],
+)
+def test_nodes_come_and_go_on_real_nodes(protocol: Protocol) -> None:
+    assert list(flaws_of_coming_and_going(protocol, engine="peers")) == []
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [SwarmSGD(blocking=True, patience=0.4), SwarmSGD(codec="int8", patience=0.4), FedAvg(tree=True, patience=0.4)],
+    ids=lambda one: one.label,
+)
+def test_nodes_of_other_forms_come_and_go_on_real_nodes(protocol: Protocol) -> None:
+    assert list(flaws_of_coming_and_going(protocol, engine="peers")) == []
+
+
+class Forgetful(AsyncGossip):
+    """One that joins begins with the initial model, as if it had been there from the start."""
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        return Forgets(network_view, PairRule(), self.waits)
+
+
+class Forgets(Turns):
+    """A node of it."""
+
+    def handle(self, event: Event, context: Context) -> list[Effect]:
+        return super().handle(Started() if isinstance(event, Started) else event, context)
+
+
+def test_one_that_begins_anew_is_told_on_real_nodes() -> None:
+    (flaw,) = flaws_of_coming_and_going(Forgetful(patience=0.4), engine="peers")
+    assert "begins with the initial model" in flaw

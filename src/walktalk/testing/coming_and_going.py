@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from walktalk.graphs import Graph
 from walktalk.protocols import HEADER_BYTES, Protocol
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import Ledger as Ledger
+from walktalk.runtimes.peers import read_event_log
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
+from walktalk.testing.crowd import crowd, done, wait_for
 from walktalk.testing.engines import Outcome, simulated
 from walktalk.testing.quadratic import Floats, QuadraticTrainer
 from walktalk.testing.replay import Replay
@@ -150,6 +153,7 @@ def one_that_comes_back_takes_part_again(run: Outcome, node: int, since: float) 
 
 NODES = 6
 SECONDS = 8.0
+LEAVES_IN = 60.0  # seconds of a real node
 # A graph that has lost a node has other links; the replay of a real run keeps the models of those who left. One that
 # joins has the model of another for a moment, which looks as if one had come twice: `once` is checked where updates are
 # followed into an aggregate.
@@ -158,13 +162,23 @@ TRAINING = 0.05  # seconds
 TIMING = NetworkTiming(compute=TRAINING, spread=0.3, latency=0.05 * TRAINING, bandwidth=1000.0 / TRAINING)
 
 
-def flaws_of_coming_and_going(protocol: Protocol, graph: Graph | None = None) -> Iterator[str]:
-    """What is wrong with a protocol where, in virtual time, its last node joins late and another leaves for good."""
+def flaws_of_coming_and_going(protocol: Protocol, graph: Graph | None = None, engine: str = "sim") -> Iterator[str]:
+    """What is wrong with a protocol where a node joins late and another one leaves for good.
+
+    Args:
+        protocol: the one that is asked.
+        graph: where it runs; if left out, on those of a few that it can run on.
+        engine: "sim", virtual time, or "peers", real nodes in threads of this process, on the first of those graphs.
+    """
     tried = (
         [graph] if graph is not None and _can_change(graph) else [one for one in _graphs(protocol) if _can_change(one)]
     )
     if not tried:
         yield "says that nodes come and go, on no graph that can change (links both ways, the same in all rounds)"
+    if engine == "peers":
+        for where in tried[:1]:
+            yield from _flaw(f"{where.name}, on real nodes", _real_nodes_come_and_go, protocol, where)
+        return
     for where in tried:
         joins, leaves = where.nodes - 1, _leaver(protocol)
         faults = (Fault("join", at=0.25 * SECONDS, node=joins), Fault("leave", at=0.5 * SECONDS, node=leaves))
@@ -177,6 +191,26 @@ def flaws_of_coming_and_going(protocol: Protocol, graph: Graph | None = None) ->
         yield from _flaw(f"{where.name}: one that leaves", one_that_leaves_is_gone, run, leaves)
         if "sum" in protocol.conserves:
             yield from _flaw(f"{where.name}: sum", _keeps_the_sum_afterwards, protocol, where, joins, leaves)
+
+
+def _real_nodes_come_and_go(protocol: Protocol, graph: Graph) -> None:
+    """One more node joins those of the graph, trains and does not begin anew; another leaves, and all others go on."""
+    leaves = f"n{_leaver(protocol)}"
+    with tempfile.TemporaryDirectory() as folder, crowd(Path(folder), protocol.resilient_form(), graph) as made:
+        new = made.knocks("newcomer")
+        wait_for(lambda: done(new) > 3, "a training of one that joins")
+        made.nodes[leaves].leave_for_good()
+        made.threads[leaves].join(LEAVES_IN)
+        assert not made.threads[leaves].is_alive(), "one that is to leave for good does not go"
+        left = [node for name, node in made.nodes.items() if name != leaves]
+        before = {node.models.me: done(node) for node in left}
+        wait_for(lambda: all(done(node) > before[node.models.me] + 3 for node in left), "training after one has left")
+        own, trace = read_event_log(made.cluster.folder / "newcomer"), made.trace()
+    fresh = [row for row in own if row.event == "combine" and "initial" in row.detail]
+    assert not fresh, f"one that joins begins with the initial model, at {fresh[0].time:g} s"
+    trainings = sum(row.event in ("train", "differentiate") for row in trace)
+    ledger = Ledger(protocol, graph.nodes, trainings).play(row for row in trace if row.event != "kill")
+    assert "once" not in protocol.conserves or (ledger.sound and not ledger.twice), "an update is counted twice"
 
 
 def one_that_joins_takes_part(run: Outcome, node: int) -> None:

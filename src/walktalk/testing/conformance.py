@@ -48,7 +48,7 @@ def check_protocol(
     the trace on several graphs and under both timings, running statistics of models stay in the range of the nodes'
     own, and the laws hold that the protocol says it conserves. In each engine: see `walktalk.testing.coming_and_going`.
     If it says that it survives failures, a node dies in the middle of its work and comes back; if it says that
-    nodes come and go, one joins in virtual time and another one leaves for good.
+    nodes come and go, one joins in each engine and another one leaves for good.
 
     Args:
         protocol: the one to check; give it short heartbeats and patience, if it has any, or `seconds` more time.
@@ -60,13 +60,14 @@ def check_protocol(
     flaws = [*_described(protocol)]
     given, graph = graph, graph or _graph_for(protocol)
     flaws += _tried("in virtual time", partial(_in_virtual_time, protocol, graph))
-    if protocol.nodes_come_and_go:
-        flaws += _tried("nodes come and go", partial(flaws_of_coming_and_going, protocol, given))
     for engine in engines:
         if engine not in ENGINES:
             raise ValueError(f"engines: {engine!r} is unknown; allowed: {', '.join(ENGINES)}")
         if engine in protocol.runtimes:
             flaws += _tried(f"engine {engine}", partial(_on_engine, protocol, graph, engine, seconds))
+            if protocol.nodes_come_and_go:
+                coming = partial(flaws_of_coming_and_going, protocol, given, engine)
+                flaws += _tried(f"nodes come and go, engine {engine}", coming)
     if flaws:
         raise ProtocolFlaws("\n".join((f"{protocol.label}: {len(flaws)} flaws", *(f"- {flaw}" for flaw in flaws))))
 
