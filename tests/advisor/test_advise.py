@@ -220,7 +220,7 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["smoke", "--objective", "money"], "objective: 'money' is unknown; allowed: iterations, time, bits"),
+        (["smoke", "--objective", "money"], "objective: 'money' is not possible; allowed: iterations, time, bits"),
         (["smoke", "--budget", "10min", "--objective", "bits"], "is no amount of bits"),
         (["smoke", "--budget", "-5"], "budget: -5.0 is not possible"),
         (["smoke", "--budget", "5", "--target-loss", "0.3"], "exclude each other"),
@@ -229,7 +229,7 @@ def test_the_command(tmp_path: Path) -> None:
         ([*ALONE, "--objective", "bits"], "one node"),
         (["nowhere"], "neither a file nor a preset"),
         (["smoke", "--set", "network.topology=edge_list", "--set", "network.file=DISCONNECTED"], "disconnected"),
-        (["smoke", "--device", "tpu"], "device: 'tpu' is unknown"),
+        (["smoke", "--device", "tpu"], "device: 'tpu' is not possible"),
     ],
 )
 def test_mistakes_exit_with_2_and_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:

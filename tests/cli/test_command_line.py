@@ -159,7 +159,7 @@ def test_mistakes_in_a_plot_are_named(tiny: Path, tmp_path: Path) -> None:
     assert "after --from 5" in refused("plot", tiny, "--kind", "timeline", "--from", 5, "--to", 4)
     assert "--to nan" in refused("plot", tiny, "--kind", "timeline", "--to", "nan")
     assert "over by then" in refused("plot", tiny, "--kind", "timeline", "--from", 1e9)
-    assert "'pie' is not one of 'curves'" in refused("plot", tiny, "--kind", "pie")
+    assert "--kind: 'pie' is not possible; allowed: curves" in refused("plot", tiny, "--kind", "pie")
     assert "Missing argument 'DIR'; see `walktalk plot --help`" in refused("plot")
     assert "no spec.yaml" in refused("plot", tmp_path)
     assert "no such folder" in refused("report", tmp_path / "nowhere")
@@ -174,7 +174,7 @@ BAD = {
     "more nodes than samples": (("--set", "network.nodes=5000"), "more than the 1437 samples"),
     "negative seed": (("--seed", "-3"), "seed: -3 is not possible"),
     "unknown device": (("--device", "tpu"), "tpu"),
-    "unknown engine": (("--engine", "moon"), "--engine moon"),
+    "unknown engine": (("--engine", "moon"), "--engine: 'moon'"),
     "more nodes than any machine holds": (("--set", "network.nodes=1000000000"), "a whole number from 1 to 16,777,216"),
     "a model that fits nowhere": (("--set", "task.hidden=100000000000"), "does not fit in memory"),
     "too many repetitions": (("--set", "repetitions=99999999999"), "repetitions: 99999999999"),
@@ -189,11 +189,11 @@ BAD = {
         ("--set", "faults=[{kind: slow, at: 1, link: [0, 2]}]", "--set", "timing={model: network}"),
         "faults.0.link: nodes 0 and 2 are not neighbours; neighbours of 0: 1, 3",
     ),
-    "workers that are no number": (("--workers", "²"), "--workers ²"),
-    "a seed that is no number": (("--seed", "abc"), "'--seed'"),
+    "workers that are no number": (("--workers", "²"), "--workers: '²'"),
+    "a seed that is no number": (("--seed", "abc"), "--seed: 'abc' is not possible; allowed: a whole number"),
     "wrong topology for nodes": (
         ("--set", "network.topology=hypercube", "--set", "network.nodes=6"),
-        "must be a power of two",
+        "allowed: a power of two",
     ),
 }
 
@@ -245,9 +245,20 @@ def test_a_phase_diagram_of_something_else_is_one_line(tiny: Path, tmp_path: Pat
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_wrong_values_of_options_are_told_as_in_a_study():
+    given = "error: --nodes: 1 is not possible; allowed: a whole number, 4 or more; see `walktalk chaos --help`"
+    assert refused("chaos", "--nodes", "1").strip() == given
+
+
+def test_an_algorithm_that_there_is_not_is_told_those_to_begin_with_and_the_nearest_name():
+    said = refused("run", "smoke", "--set", "algorithms.0.name=d_psg")
+    assert "allowed: multi_walk, async_gossip, sync_gossip, local_dsgd, gradient_tracking, fedavg, diloco, " in said
+    assert said.strip().endswith("did you mean 'd_psgd'?")
+
+
 def test_theory_refuses_what_fits_in_no_memory() -> None:
-    assert "2e+09 edges" in refused("theory", "--nodes", 100_000)
-    assert "--step-size -1" in refused("theory", "--step-size", -1)
+    assert "edges or fewer, not some 2e+09" in refused("theory", "--nodes", 100_000)
+    assert "--step-size: -1.0" in refused("theory", "--step-size", -1)
 
 
 def test_another_study_s_folder_is_refused(tiny: Path) -> None:

@@ -63,7 +63,7 @@ def test_one_and_two_nodes(make: Callable[[int], Graph]) -> None:
 )
 @pytest.mark.parametrize("bad", [0, -3, 2.5, True])
 def test_impossible_sizes(make: Callable[[Any], Graph], bad: Any) -> None:
-    with pytest.raises(GraphError, match=f"nodes = {bad}"):
+    with pytest.raises(GraphError, match=f"nodes: {bad}"):
         make(bad)
 
 
@@ -122,7 +122,7 @@ def test_erdos_renyi_extremes() -> None:
     assert graphs.erdos_renyi(1, p=0.0).nodes == 1
     with pytest.raises(GraphError, match=r"100 samples in a row were disconnected; p should be above"):
         graphs.erdos_renyi(50, p=0.01)
-    with pytest.raises(GraphError, match=r"p = 1\.5, but it must be between 0 and 1"):
+    with pytest.raises(GraphError, match=r"p: 1\.5 is not possible; allowed: a number from 0 to 1"):
         graphs.erdos_renyi(50, p=1.5)
 
 
@@ -186,17 +186,17 @@ def test_build_passes_parameters() -> None:
         ({"topology": "cycle", "nodes": 0}, "nodes: 0 is not possible"),
         ({"topology": "edge_list"}, "file: is missing; needed: the path of the file"),
         ({"topology": "erdos_renyi", "nodes": 4, "p": "x"}, "p: 'x' is not possible; allowed: a number from 0 to 1"),
-        ({"topology": "hypercube", "nodes": 12}, "nodes = 12, but it must be a power of two"),
+        ({"topology": "hypercube", "nodes": 12}, "nodes: 12 is not possible; allowed: a power of two"),
         ({"topology": "hypercube", "nodes": 12, "dimension": 3}, "nodes = 12, but the graph described has 8"),
         ({"topology": "torus", "nodes": 12, "rows": 5}, "side of 5 does not divide nodes = 12"),
-        ({"topology": "small_world", "nodes": 12, "degree": 3}, "degree = 3, but it must be even"),
+        ({"topology": "small_world", "nodes": 12, "degree": 3}, "degree: 3 is not possible; allowed: even"),
         ({"topology": "us_five_sites", "nodes": 12}, "nodes = 12, but the graph described has 20"),
-        ({"topology": "cycle", "nodes": 12, "sites": "mars"}, "sites = 'mars' is unknown; choose from us-five-sites"),
-        ({"topology": "complete", "nodes": 10**7}, "nodes = 10000000, but it must be"),
-        ({"topology": "cycle", "nodes": 10**9}, "nodes = 1000000000, but it must be 16,777,216 or less"),
-        ({"topology": "erdos_renyi", "nodes": 10**5}, r"nodes = 100000 means some 2e\+09 edges"),
-        ({"topology": "barbell", "nodes": 10**5}, "nodes = 100000 means some"),
-        ({"topology": "random_regular", "nodes": 10**6, "degree": 1000}, r"some 5e\+08 edges"),
+        ({"topology": "cycle", "nodes": 12, "sites": "mars"}, "sites: 'mars' is not possible; allowed: us-five-sites"),
+        ({"topology": "complete", "nodes": 10**7}, "nodes: 10000000 is not possible; allowed:"),
+        ({"topology": "cycle", "nodes": 10**9}, "nodes: 1000000000 is not possible; allowed: 16,777,216 or less"),
+        ({"topology": "erdos_renyi", "nodes": 10**5}, r"nodes: 100000 is not possible; allowed: .*, not some 2e\+09"),
+        ({"topology": "barbell", "nodes": 10**5}, "nodes: 100000 is not possible"),
+        ({"topology": "random_regular", "nodes": 10**6, "degree": 1000}, r"not some 5e\+08"),
     ],
 )
 def test_build_errors_name_key_value_and_what_is_allowed(arguments: dict[str, Any], message: str) -> None:

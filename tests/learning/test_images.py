@@ -317,7 +317,7 @@ def test_sixteen_bits_and_channels_last_stay_close(channels_last):
 
 
 def test_an_unknown_precision():
-    with pytest.raises(ModelError, match=r"training.precision: 'fp8' is unknown; allowed: fp32, tf32, bf16"):
+    with pytest.raises(ModelError, match=r"training.precision: 'fp8' is not possible; allowed: fp32, tf32, bf16"):
         Arithmetic("fp8")
 
 

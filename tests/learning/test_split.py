@@ -88,7 +88,7 @@ def test_shards_hold_few_classes():
     ("arguments", "words"),
     [
         ({"data": (INPUTS, LABELS)}, "nodes: how many"),
-        ({"data": (INPUTS, LABELS), "nodes": 3, "how": "fair"}, "how: 'fair' is unknown; allowed: iid, dirichlet"),
+        ({"data": (INPUTS, LABELS), "nodes": 3, "how": "fair"}, "how: 'fair' is not possible; allowed: iid, dirichlet"),
         ({"data": (INPUTS, LABELS), "by": "hospital"}, "no column 'hospital'; its columns have no names"),
         ({"data": {"x": INPUTS}, "by": "hospital"}, "no column 'hospital'; there are x"),
         ({"data": (INPUTS, LABELS), "by": [1, 2]}, "by: 2 keys for 600 samples"),

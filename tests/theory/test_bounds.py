@@ -194,19 +194,22 @@ def test_stages_of_failures() -> None:
     assert theory.stages(graphs.star(5), 0)[0].nodes == 5
     with pytest.raises(GraphError, match="disconnected"):
         theory.stages(graphs.star(5), 1)
-    with pytest.raises(SpecError, match="failures = 10"):
+    with pytest.raises(SpecError, match="failures: 10"):
         theory.stages(graphs.complete(10), 10)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Problem(F=-1), "F = -1, but it must be a number, 0 or more"),
-        (lambda: Problem(L=0), "L = 0"),
-        (lambda: Problem(sigma2=float("nan")), "sigma2 = nan"),
-        (lambda: theory.theorem1(CYCLE, PROBLEM, 0, 10), "walks = 0, but it must be from 1 to the number of nodes, 20"),
-        (lambda: theory.theorem1(CYCLE, PROBLEM, 21, 10), "walks = 21"),
-        (lambda: theory.theorem2(CYCLE, PROBLEM, 0), "iterations = 0"),
+        (lambda: Problem(F=-1), "F: -1 is not possible; allowed: a number, 0 or more"),
+        (lambda: Problem(L=0), "L: 0"),
+        (lambda: Problem(sigma2=float("nan")), "sigma2: nan"),
+        (
+            lambda: theory.theorem1(CYCLE, PROBLEM, 0, 10),
+            "walks: 0 is not possible; allowed: from 1 to the number of nodes, 20",
+        ),
+        (lambda: theory.theorem1(CYCLE, PROBLEM, 21, 10), "walks: 21"),
+        (lambda: theory.theorem2(CYCLE, PROBLEM, 0), "iterations: 0"),
         (lambda: theory.theorem3([], PROBLEM, 1, 10), "at least one"),
     ],
 )

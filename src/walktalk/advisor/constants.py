@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from walktalk.core.errors import ModelError
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 from walktalk.learning import Task
 from walktalk.theory import Problem
 
@@ -241,7 +242,7 @@ def estimate_constants(
     """
     effort = effort or Effort()
     if batch_size < 1:
-        raise ModelError(f"batch_size: {batch_size} is not possible; at least 1 is needed")
+        raise misfit("batch_size", batch_size, "a whole number, 1 or more", ModelError)
     root = as_seed(seed).child("constants")
     model = task.initial(root.child("initial model").integer)
     first = LocalLoss(task, copy.deepcopy(model), root.child("samples").numpy(), effort.most_samples)

@@ -13,6 +13,7 @@ import torch
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.core.errors import SpecError, UserError
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
 from walktalk.learning import OptimizerSpec, Task, Trainer
 from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Private, Protocol, private
@@ -109,11 +110,11 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
-            raise SpecError(f"objective: {self.objective!r} is unknown; allowed: {', '.join(OBJECTIVES)}")
+            raise misfit("objective", self.objective, ", ".join(OBJECTIVES), SpecError)
         if self.budget is not None and not (isfinite(self.budget) and self.budget > 0):
-            raise SpecError(f"budget: {self.budget} is not possible; a number above 0 is needed")
+            raise misfit("budget", self.budget, "a number above 0", SpecError)
         if self.target_loss is not None and not isfinite(self.target_loss):
-            raise SpecError(f"target_loss: {self.target_loss} is not possible; a finite number is needed")
+            raise misfit("target_loss", self.target_loss, "a finite number", SpecError)
 
 
 def amount(objective: str, value: float) -> str:

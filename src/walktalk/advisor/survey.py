@@ -18,6 +18,7 @@ from walktalk.advisor.pilots import Bench, Entry
 from walktalk.advisor.situation import Candidate, Goal, Situation, World, algorithms, best_aggregator, learning_rates
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
 from walktalk.learning import Trainer
 from walktalk.protocols import MultiWalk
@@ -151,7 +152,7 @@ def with_bytes(setup: RunSetup, model_bytes: int | None) -> RunSetup:
     if model_bytes is None:
         return setup
     if model_bytes < 1:
-        raise SpecError(f"model_bytes: {model_bytes} is not possible; at least 1 is needed")
+        raise misfit("model_bytes", model_bytes, "a whole number, 1 or more", SpecError)
     ratio = model_bytes / max(setup.model_bytes, 1)
     return replace(setup, model_bytes=model_bytes, state_bytes=round(setup.state_bytes * ratio))
 

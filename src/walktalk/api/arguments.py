@@ -15,6 +15,7 @@ from walktalk.api.progress import wanted_progress
 from walktalk.api.training import RunOptions, Training
 from walktalk.core.errors import SpecError, StudyError, UnavailableError
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.learning import Task, tasks
 from walktalk.records import folder_name
 from walktalk.report import write_report
@@ -129,7 +130,7 @@ def run_to_end(base: Foundation, options: RunOptions, audience: Audience) -> Stu
 
 def _run(base: Foundation, options: RunOptions, audience: Audience) -> StudyResult:
     if options.engine not in ENGINES:
-        raise UnavailableError(f"engine: {options.engine!r} is unknown; allowed: {', '.join(ENGINES)}")
+        raise misfit("engine", options.engine, ", ".join(ENGINES), UnavailableError)
     if (options.resume or options.overwrite) and options.out is None:
         raise UnavailableError("resume and overwrite are about a folder; say which with out='…'")
     on_peers = options.engine == "peers"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from walktalk.core.errors import SpecError, UnavailableError
+from walktalk.core.settings import misfit
 from walktalk.records import HistoryRow, folder_name, yaml_text
 from walktalk.studies import Progress, StudySpec
 from walktalk.studies.spec import spec_mapping
@@ -138,7 +139,7 @@ def _callback(one: Any) -> Callback:
         return one
     if callable(one):
         return OnEvaluation(one)
-    raise SpecError(f"callbacks: {one!r} is not possible; allowed: wt.Callback objects, or functions of a row")
+    raise misfit("callbacks", one, "wt.Callback objects, or functions of a row", SpecError)
 
 
 def warn(words: Sequence[str]) -> None:

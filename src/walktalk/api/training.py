@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from walktalk.api.callbacks import CallbackLike
 from walktalk.core.errors import SpecError, suggestion
-from walktalk.core.settings import meanings_in
+from walktalk.core.settings import meanings_in, misfit
 from walktalk.learning import Buffers, Schedule
 from walktalk.learning.tasks import Weights
 from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
@@ -219,7 +219,7 @@ def split_keywords(
         keywords: All keywords of the call.
     """
     if training is not None and not isinstance(training, Training):
-        raise SpecError(f"training: {training!r} is not possible; allowed: wt.Training(…), or its fields as keywords")
+        raise misfit("training", training, "wt.Training(…), or its fields as keywords", SpecError)
     known = [name for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
     for name in keywords:
         if name not in known:

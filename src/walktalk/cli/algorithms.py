@@ -32,7 +32,8 @@ def algorithms(
     """List all algorithms, those that people begin with first: what each does, keeps, sends and guarantees."""
     if graph is None and nodes is not None:
         raise SpecError("--nodes says how large a graph is; say which one, too, as in --graph cycle")
-    from walktalk.studies import BEGIN_WITH, algorithm_entries, beginners  # nothing that other commands need
+    from walktalk.protocols import BEGIN_WITH
+    from walktalk.studies import algorithm_entries, beginners  # nothing that other commands need
 
     found = algorithm_entries(names or None, _graph(graph, nodes, seed), parameters)
     if as_json:

@@ -11,7 +11,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from contextlib import suppress
+from enum import Enum
+from typing import Annotated, Any, Literal, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -101,9 +103,42 @@ def wrong_option(error: Exception) -> str | None:
     if not hasattr(error, "format_message"):
         return None
     context = getattr(error, "ctx", None)
-    said = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    said = _misfit(error) or " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     hint = f"; see `{context.command_path} --help`" if context is not None else ""
     return f"error: {said}{hint}"
+
+
+def _misfit(error: Any) -> str:
+    """What is allowed as the value of an option, and what was given, as in every other error; "" where it is unknown.
+
+    Typer checks values with pydantic, whose error says what was given; options of older versions say nothing of theirs.
+    """
+    checked: Any = getattr(error, "__context__", None)
+    option = getattr(error, "param", None)
+    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    if option is None or kind is None or not hasattr(checked, "errors"):
+        return ""
+    from annotated_types import Ge, Le
+
+    from walktalk.core.settings import Setting, misfit
+
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        kind = Literal[tuple(one.value for one in kind)]
+    if kind not in (int, float) and get_origin(kind) is not Literal:
+        return ""  # of a file, typer knows more than what may stand there
+    limits = ((Ge, option.min), (Le, option.max)) if kind in (int, float) else ()
+    bounds = [bound(_number(f"{limit:g}")) for bound, limit in limits if limit is not None]
+    given, name = checked.errors()[0]["input"], (option.opts or [option.name])[0]
+    allowed = Setting(functools.reduce(lambda of, bound: Annotated[of, bound], bounds, kind), None).allowed
+    return str(misfit(name, _number(given), allowed))
+
+
+def _number(text: Any) -> Any:
+    """What a person wrote, as a number where it is one, which errors show without quotes."""
+    for kind in (int, float):
+        with suppress(TypeError, ValueError):
+            return kind(text)
+    return text
 
 
 app = typer.Typer(

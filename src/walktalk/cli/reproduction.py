@@ -10,6 +10,7 @@ import typer
 
 from walktalk.cli.options import complete_figure, complete_table
 from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 
 if TYPE_CHECKING:
     from walktalk.reproduction import paper as papers
@@ -89,10 +90,10 @@ def run_figure(
     from walktalk.reproduction import paper
 
     if scale not in paper.SCALES:
-        raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
+        raise misfit("--scale", scale, ", ".join(paper.SCALES), SpecError)
     tuning = next((one for one in paper.TUNED if one == tune), None)
     if tune is not None and tuning is None:
-        raise SpecError(f"--tune {tune} is unknown; allowed: {', '.join(paper.TUNED)}")
+        raise misfit("--tune", tune, ", ".join(paper.TUNED), SpecError)
     folder = out if out is not None else Path("out") / f"paper-{scale}"
     short = dict(zip(OPTIONS, (repetitions, iterations, optimizer_state), strict=True))
     changes = _changes({option: value for option, value in short.items() if value is not None}, settings or [])

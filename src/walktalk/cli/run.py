@@ -15,6 +15,7 @@ from walktalk.api import getting_ready
 from walktalk.cli.options import check_live, complete_study, keep_open, report_to_both
 from walktalk.cli.study_results import print_results
 from walktalk.core.errors import UnavailableError
+from walktalk.core.settings import misfit
 from walktalk.studies import read_study
 
 # -- walktalk presets -------------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def run(
 ) -> None:
     """Run a study and write its records, figures and report."""
     if engine not in ENGINES:
-        raise UnavailableError(f"--engine {engine} is unknown; allowed: {', '.join(ENGINES)}")
+        raise misfit("--engine", engine, ", ".join(ENGINES), UnavailableError)
     if engine == "peers" and (workers is not None or memory is not None):
         named = "--workers" if workers is not None else "--memory"
         raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
@@ -193,7 +194,7 @@ def _crew(workers: str | None) -> int | Literal["ray"] | None:
     if workers is None or workers == "ray":
         return workers  # type: ignore[return-value]
     if not (workers.isascii() and workers.isdigit()) or int(workers) < 1:
-        raise UnavailableError(f"--workers {workers} is not possible; allowed: 1 or more, or ray")
+        raise misfit("--workers", workers, "1 or more, or ray", UnavailableError)
     return int(workers)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 from walktalk.studies import read_study
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def print_paper_table(number: int, found: dict[str, Any]) -> None:
     from walktalk.theory import TABLES, TORUS_H2
 
     if number not in TABLES:
-        raise SpecError(f"--table {number}, but it must be 1, 2, 3 or 4")
+        raise misfit("--table", number, "1, 2, 3 or 4", SpecError)
     caption, rows = TABLES[number]
     console = Console()
     console.print(f"[bold]Table {number} of the paper.[/] {caption}", highlight=False)
@@ -261,7 +262,7 @@ def theory(
     from walktalk.theory import Problem, Question, summary
 
     if step_size is not None and not 0 < step_size < float("inf"):
-        raise SpecError(f"--step-size {step_size:g}, but it must be a number above 0")
+        raise misfit("--step-size", step_size, "a number above 0", SpecError)
     estimates: dict[str, Any] = {}
     if config is not None:
         if (topology, nodes, p, settings, study) != (None,) * 5:
@@ -311,7 +312,7 @@ def _weights(given: str | None) -> tuple[float, ...]:
     try:
         return tuple(float(one) for one in given.split(",")) if given else ()
     except ValueError:
-        raise SpecError(f"--weights {given!r}, but they must be numbers with commas between them, e.g. 1,1,5") from None
+        raise misfit("--weights", given, "numbers with commas between them, e.g. 1,1,5", SpecError) from None
 
 
 def _graph(topology: str | None, nodes: int | None, p: float | None, settings: list[str], seed: int) -> Graph:
@@ -359,7 +360,7 @@ def _parameters(settings: list[str], p: float | None) -> dict[str, Any]:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not (key and equals):
-            raise SpecError(f"--set {setting!r}, but it must be KEY=VALUE, e.g. --set degree=4")
+            raise misfit("--set", setting, "KEY=VALUE, e.g. --set degree=4", SpecError)
         try:
             found[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as error:

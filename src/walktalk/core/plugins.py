@@ -72,6 +72,7 @@ class Registry(Mapping[str, T], Generic[T]):
         absent: what stands for one that is not here, from the error that says so; a function that raises it unless
             given.
         elsewhere: what people know them by from other tools and papers, and their names here; for errors alone.
+        first: the names that people begin with, which errors list before all others, which then go by the alphabet.
 
     A thing may say what else it is called: `also_known_as`, names that mean exactly it, and `known_forms`, names that
     mean it with certain settings.
@@ -84,9 +85,11 @@ class Registry(Mapping[str, T], Generic[T]):
         fits: Callable[[Any], bool | None],
         absent: Callable[[SettingError], T] | None = None,
         elsewhere: Mapping[str, str] | None = None,
+        first: Iterable[str] = (),
     ) -> None:
         self.kind, self.wanted, self.fits = kind, wanted, fits
         self.elsewhere = {} if elsewhere is None else elsewhere
+        self.first = tuple(first)
         self.absent: Callable[[SettingError], Any] = absent or _absent
         self._things: dict[str, T | Unread] = {}
         self._aliases: dict[str, tuple[str, Mapping[str, Any]]] = {}
@@ -146,7 +149,8 @@ class Registry(Mapping[str, T], Generic[T]):
             return self[name]
         if isinstance(name, str) and name in self.aliases and not self.aliases[name][1]:
             return self[self.known_as(name)[0]]
-        names = list(offered())
+        there = sorted(offered()) if self.first else list(offered())
+        names = [*(one for one in self.first if one in there), *(one for one in there if one not in self.first)]
         raise misfit(key, name, f"{', '.join(names)} or module:object{self._near(name, names)}")
 
     def _near(self, name: object, names: list[str]) -> str:
@@ -158,7 +162,9 @@ class Registry(Mapping[str, T], Generic[T]):
         }
         meant = [repr(one) for one in names if _letters(one) == word]
         meant += [found for one, found in known.items() if _letters(one) == word]
-        return f"; did you mean {meant[0]}?" if meant else suggestion(name, names)
+        if meant:
+            return f"; did you mean {meant[0]}?"
+        return suggestion(name, [*names, *known])
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
@@ -184,7 +190,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def _imported(self, name: str, key: str) -> T:
         module, _, path = name.partition(":")
         if not module or not path:
-            raise SettingError(f"{key}: {name!r} is not possible; allowed: module:object, as in my_package.tasks:mine")
+            raise misfit(key, name, "module:object, as in my_package.tasks:mine")
         found: Any = _module(module, key)
         for part in path.split("."):
             if not hasattr(found, part):

@@ -54,6 +54,7 @@ class Setting:
 
 
 LARGEST = 1e15  # of any number, whatever its own bounds are: beyond it a float does not count by ones
+LONGEST = 80  # characters of a value that an error repeats
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a setting that has none."""
 
@@ -125,9 +126,23 @@ def typed(name: str, value: Any, setting: Setting) -> Any:
         raise misfit(name, value, setting.allowed) from error
 
 
-def misfit(name: str, value: object, allowed: str) -> SettingError:
-    """The error for a value that a key cannot take."""
-    return SettingError(f"{name}: {value!r} is not possible; allowed: {allowed}")
+def misfit(name: str, value: object, allowed: str, kind: type[Exception] = SettingError) -> Exception:
+    """The error for a value that a key, an argument or an option cannot take: what was given, and what is allowed.
+
+    Args:
+        name: Where the value stands.
+        value: What was given there.
+        allowed: What may stand there, in words.
+        kind: Which error it is.
+    """
+    return kind(f"{name}: {shown(value)} is not possible; allowed: {allowed}")
+
+
+def shown(value: object) -> str:
+    """A value as a person would recognize it, not longer than a line."""
+    number = getattr(value, "shape", None) == ()  # of numpy or torch
+    text = "nothing" if value is None else repr(value.item() if number else value)  # type: ignore[attr-defined]
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _kinds(thing: Callable[..., Any]) -> dict[str, Any]:

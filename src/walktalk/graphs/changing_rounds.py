@@ -20,6 +20,7 @@ from annotated_types import Ge, Gt, Le
 
 from walktalk.core.errors import GraphError
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 from walktalk.graphs.classic import at_least, complete
 from walktalk.graphs.graph import Graph, GraphLike, Rounds, WeightedRounds, as_graph
 from walktalk.graphs.rounds import Pairs
@@ -207,7 +208,7 @@ def equi_dyn(
     """
     at_least("equi_dyn", "nodes", nodes, 2)
     if not 0 < eta <= 1:
-        raise GraphError(f"equi_dyn: eta = {eta}, but it must be above 0 and 1 or less")
+        raise misfit("equi_dyn: eta", eta, "a number above 0, at most 1", GraphError)
     every, given = complete(nodes), eta * (nodes - 1) / nodes
     kind = RandomShifts if directed else ShiftedPairs
     rounds: WeightedRounds = kind(nodes, given, as_seed(seed).child("equi_dyn"))
@@ -267,7 +268,7 @@ def matcha(graph: GraphLike, budget: Annotated[float, Gt(0), Le(1)] = 0.5, seed:
     if whole.directed or whole.rounds is not None:
         raise GraphError(f"matcha: {whole.name} has one-way links or changes by round; take a plain graph")
     if not 0 < budget <= 1:
-        raise GraphError(f"matcha: budget = {budget}, but it must be above 0 and at most 1")
+        raise misfit("matcha: budget", budget, "a number above 0, at most 1", GraphError)
     matchings = split(whole)
     rounds = RandomSubgraphs(matchings, tuple(chances(whole.nodes, matchings, budget)), as_seed(seed))
     return replace(whole, name=f"matcha({whole.name}, budget={budget:g})", rounds=rounds)

@@ -14,6 +14,7 @@ from walktalk.core.arrays import Ints
 from walktalk.core.errors import GraphError
 from walktalk.core.lazy import later
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 from walktalk.graphs.graph import Graph, GraphLike, as_graph
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ TRIES = 100  # samples of a random family before we give up
 def at_least(family: str, key: str, value: int, least: int) -> int:
     """The value as an integer, or an error if it is none or too small."""
     if isinstance(value, bool) or int(value) != value or value < least:
-        raise GraphError(f"{family}: {key} = {value!r}, but it must be a whole number, {least} or more")
+        raise misfit(f"{family}: {key}", value, f"a whole number, {least} or more", GraphError)
     return int(value)
 
 
 def probability(family: str, key: str, value: float) -> float:
     """The value, or an error if it is not between 0 and 1."""
     if not 0 <= value <= 1:
-        raise GraphError(f"{family}: {key} = {value!r}, but it must be between 0 and 1")
+        raise misfit(f"{family}: {key}", value, "a number from 0 to 1", GraphError)
     return float(value)
 
 
@@ -82,7 +83,7 @@ def complete(nodes: int) -> Graph:
     """
     n = at_least("complete", "nodes", nodes, 1)
     if n > LARGEST:
-        raise GraphError(f"complete: nodes = {n}, but it must be {LARGEST} or less to fit in memory")
+        raise misfit("complete: nodes", n, f"{LARGEST} or less to fit in memory", GraphError)
     column = np.arange(n - 1, dtype=np.int64)
     indices = column + (column >= np.arange(n, dtype=np.int64)[:, None])  # every column but the diagonal
     return Graph(np.arange(n + 1, dtype=np.int64) * (n - 1), indices.ravel(), f"complete({n})")
@@ -146,7 +147,7 @@ def hypercube(dimension: int) -> Graph:
     """
     dimension = at_least("hypercube", "dimension", dimension, 0)
     if dimension > 24:
-        raise GraphError(f"hypercube: dimension = {dimension}, but it must be 24 or less (16 million nodes)")
+        raise misfit("hypercube: dimension", dimension, "24 or less (16 million nodes)", GraphError)
     nodes = np.arange(1 << dimension, dtype=np.int64)
     indices = nodes[:, None] ^ (1 << np.arange(dimension, dtype=np.int64))
     indices.sort(axis=1)
@@ -307,7 +308,7 @@ def random_regular(nodes: int, degree: Annotated[int, Ge(0)] = 4, seed: int | Se
     n = at_least("random_regular", "nodes", nodes, 1)
     degree = at_least("random_regular", "degree", degree, 0)
     if degree >= n:
-        raise GraphError(f"random_regular: degree = {degree}, but it must be less than nodes = {n}")
+        raise misfit("random_regular: degree", degree, f"less than nodes = {n}", GraphError)
     if n * degree % 2:
         raise GraphError(f"random_regular: degree = {degree} and nodes = {n} are both odd; one of them must be even")
     name = f"random_regular({n}, degree={degree})"
@@ -358,7 +359,7 @@ def small_world(
     degree = at_least("small_world", "degree", degree, 0)
     rewire = probability("small_world", "rewire", rewire)
     if degree % 2 or degree >= n:
-        raise GraphError(f"small_world: degree = {degree}, but it must be even and less than nodes = {n}")
+        raise misfit("small_world: degree", degree, f"even and less than nodes = {n}", GraphError)
     name = f"small_world({n}, degree={degree}, rewire={rewire:g})"
 
     def sample(seed: Seed) -> Graph:

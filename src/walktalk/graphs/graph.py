@@ -19,6 +19,7 @@ import numpy.typing as npt
 from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import GraphError
 from walktalk.core.lazy import later
+from walktalk.core.settings import misfit
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -65,9 +66,9 @@ class Sites:
             if matrix.shape != (count, count):
                 raise GraphError(f"sites: {key} has shape {matrix.shape}, but there are {count} sites")
         if not (self.latency >= 0).all():
-            raise GraphError(f"sites: latency {self.latency.min()} s, but it must be 0 or more")
+            raise misfit("sites: latency", self.latency.min(), "a number of seconds, 0 or more", GraphError)
         if not (self.bandwidth > 0).all():
-            raise GraphError(f"sites: bandwidth {self.bandwidth.min()} bit/s, but it must be more than 0")
+            raise misfit("sites: bandwidth", self.bandwidth.min(), "a number of bits a second above 0", GraphError)
         if len(self.site_of) and (self.site_of.min() < 0 or self.site_of.max() >= count):
             raise GraphError(f"sites: a node stands at site {self.site_of.max()}, but sites are 0 to {count - 1}")
 

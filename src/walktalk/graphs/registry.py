@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le
 from walktalk.core.errors import GraphError, SettingError
 from walktalk.core.plugins import Registry, of_the_person, returns, seed_for
 from walktalk.core.seeds import Seed
-from walktalk.core.settings import REQUIRED, Setting, settings_of, typed
+from walktalk.core.settings import REQUIRED, Setting, misfit, settings_of, typed
 from walktalk.core.settings import complete as completed
 from walktalk.graphs.changing_rounds import base_graph, equi_dyn, matcha
 from walktalk.graphs.classic import (
@@ -83,7 +83,7 @@ def _hypercube(nodes: int | None = None, dimension: Annotated[int, Ge(0)] | None
         return hypercube(dimension)
     nodes = _need(nodes)
     if nodes & (nodes - 1):
-        raise GraphError(f"hypercube: nodes = {nodes}, but it must be a power of two")
+        raise misfit("hypercube: nodes", nodes, "a power of two", GraphError)
     return hypercube(nodes.bit_length() - 1)
 
 
@@ -285,15 +285,15 @@ def _check_size(name: str, nodes: int | None, given: Mapping[str, Any]) -> None:
     if nodes is None:
         return
     if nodes > MOST_NODES:
-        raise GraphError(f"{name}: nodes = {nodes}, but it must be {MOST_NODES:,} or less")
+        raise misfit(f"{name}: nodes", nodes, f"{MOST_NODES:,} or less", GraphError)
     dense = {"erdos_renyi": nodes * (given.get("p") or 0), "barbell": nodes / 2}
     degree = given.get("degree")
     edges = nodes * dense.get(name, degree if isinstance(degree, int) else 0) / 2
     if edges > MOST_EDGES:
-        raise GraphError(
-            f"{name}: nodes = {nodes} means some {edges:.0e} edges, but they must be {MOST_EDGES:,} or fewer to fit in "
-            "memory; take fewer nodes or fewer neighbours"
+        allowed = (
+            f"{MOST_EDGES:,} edges or fewer, not some {edges:.0e}, to fit in memory; take fewer nodes or neighbours"
         )
+        raise misfit(f"{name}: nodes", nodes, allowed, GraphError)
 
 
 def _need(nodes: int | None, default: Any = REQUIRED) -> int:

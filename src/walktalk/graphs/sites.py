@@ -15,6 +15,7 @@ import numpy as np
 
 from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import GraphError
+from walktalk.core.settings import misfit
 from walktalk.graphs.graph import Graph, Sites
 
 
@@ -33,7 +34,7 @@ def with_sites(graph: Graph, sites: str | Sites) -> Graph:
     if isinstance(sites, str):
         maker = SITE_PRESETS.get(sites.replace("_", "-"))
         if maker is None:
-            raise GraphError(f"sites = {sites!r} is unknown; choose from {', '.join(sorted(SITE_PRESETS))}")
+            raise misfit("sites", sites, ", ".join(sorted(SITE_PRESETS)), GraphError)
         return replace(graph, sites=maker(graph.nodes))
     if not isinstance(sites, Sites):
         raise GraphError(f"sites = {sites!r} is neither the name of a preset nor Sites")

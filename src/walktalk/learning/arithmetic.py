@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from walktalk.core.errors import ModelError
+from walktalk.core.settings import misfit
 
 Precision: TypeAlias = Literal["fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
@@ -32,7 +33,7 @@ class Arithmetic:
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
-            raise ModelError(f"training.precision: {self.precision!r} is unknown; allowed: {', '.join(PRECISIONS)}")
+            raise misfit("training.precision", self.precision, ", ".join(PRECISIONS), ModelError)
 
     def uses_channels_last(self, device: torch.device) -> bool:
         if self.channels_last is not None:

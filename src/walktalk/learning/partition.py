@@ -6,6 +6,7 @@ import numpy as np
 
 from walktalk.core.errors import DataError
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 
 
 def iid(samples: int, nodes: int, seed: int | Seed) -> list[np.ndarray]:
@@ -121,7 +122,7 @@ def shards(labels: np.ndarray, nodes: int, per_node: int, seed: int | Seed) -> l
     """
     labels = np.asarray(labels)
     if per_node < 1:
-        raise DataError(f"shards: {per_node} is not possible; at least 1 is needed")
+        raise misfit("shards", per_node, "a whole number, 1 or more", DataError)
     _enough(len(labels), nodes * per_node)
     rng = as_seed(seed).numpy()
     mixed = rng.permutation(len(labels))  # within a class, who comes first is chance
@@ -133,10 +134,8 @@ def shards(labels: np.ndarray, nodes: int, per_node: int, seed: int | Seed) -> l
 def _checked(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> np.random.Generator:
     _enough(len(labels), nodes)
     if not 0 < alpha <= LARGEST_ALPHA:
-        raise DataError(
-            f"alpha: {alpha:g} is not possible; a number above 0 is needed, at most {LARGEST_ALPHA:g} "
-            "(large: alike, small: different)"
-        )
+        allowed = f"a number above 0, at most {LARGEST_ALPHA:g} (large: alike, small: different)"
+        raise misfit("alpha", alpha, allowed, DataError)
     return as_seed(seed).numpy()
 
 
@@ -160,7 +159,7 @@ def by_label(labels: np.ndarray, nodes: int, labels_per_node: int, seed: int | S
     _enough(len(labels), nodes)
     classes = as_seed(seed).numpy().permutation(np.unique(labels))
     if not 1 <= labels_per_node <= len(classes):
-        raise DataError(f"labels_per_node: {labels_per_node} is not possible; allowed: 1 to {len(classes)}")
+        raise misfit("labels_per_node", labels_per_node, f"1 to {len(classes)}", DataError)
     if nodes * labels_per_node < len(classes):
         raise DataError(
             f"labels_per_node: {labels_per_node} on {nodes} nodes leaves some of {len(classes)} classes to nobody; "
@@ -207,7 +206,7 @@ def by_key(keys: np.ndarray, nodes: int, seed: int | Seed) -> list[np.ndarray]:
 
 def _enough(samples: int, nodes: int) -> None:
     if nodes < 1:
-        raise DataError(f"nodes: {nodes} is not possible; at least 1 is needed")
+        raise misfit("nodes", nodes, "a whole number, 1 or more", DataError)
     if samples < nodes:
         raise DataError(f"nodes: {nodes} is more than the {samples} samples there are; every node needs at least one")
 

@@ -78,6 +78,7 @@ from .outer.diloco import DiLoCo as DiLoCo
 from .outer.noloco import NoLoCo as NoLoCo
 from .outer.slowmo import SlowMo as SlowMo
 from .outer.streaming_diloco import StreamingDiLoCo as StreamingDiLoCo
+from .registry import BEGIN_WITH as BEGIN_WITH
 from .registry import PROTOCOLS as PROTOCOLS
 from .registry import Described as Described
 from .registry import described as described

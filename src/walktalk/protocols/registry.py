@@ -199,12 +199,25 @@ HINTS = {  # what may mean several of ours, or one with settings of the study: a
     "mhlj": "weighted_walk",
 }
 
+BEGIN_WITH = {
+    "multi_walk": "data sent is what counts: a walk sends one model an iteration",
+    "async_gossip": "time is what counts, and nobody should wait for the slow",
+    "sync_gossip": "rounds are wanted, as in most theory and most comparisons",
+    "local_dsgd": "rounds are wanted, but seldom: several steps between two of them",
+    "gradient_tracking": "nodes have very different data, and the exact optimum is wanted",
+    "fedavg": "there is a server, and nodes train for a while between two rounds",
+    "diloco": "models are large and rounds rare: hundreds of steps between two",
+    "centralized": "you want to know what there is to gain: all data in one place",
+}
+"""The eight to begin with, and when to take each: one of each way to train together, known to most who compare."""
+
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
     "an algorithm is a class that inherits walktalk.Protocol",
     lambda thing: isinstance(thing, type) and issubclass(thing, Protocol) and thing is not Protocol,
     absent=absent_protocol,
     elsewhere=HINTS,
+    first=BEGIN_WITH,
 )
 """The protocols that a specification can name."""
 PROTOCOLS.add_unread({name: f"walktalk.protocols.{place}" for name, place in OURS.items()})

@@ -1,4 +1,3 @@
-from .algorithms import BEGIN_WITH as BEGIN_WITH
 from .algorithms import Entry as Entry
 from .algorithms import algorithm_entries as algorithm_entries
 from .algorithms import algorithms_page as algorithms_page

@@ -14,24 +14,12 @@ from walktalk.core.errors import UserError
 from walktalk.core.lazy import later
 from walktalk.core.settings import REQUIRED, Setting, settings_of
 from walktalk.graphs import Graph, build
-from walktalk.protocols import FACTS, PROTOCOLS, Protocol
+from walktalk.protocols import BEGIN_WITH, FACTS, PROTOCOLS, Protocol
 
 if TYPE_CHECKING:
     from walktalk.runtimes import simulator
 else:
     simulator = later("walktalk.runtimes.simulator")  # pandas and more, for those who count
-
-BEGIN_WITH = {
-    "multi_walk": "data sent is what counts: a walk sends one model an iteration",
-    "async_gossip": "time is what counts, and nobody should wait for the slow",
-    "sync_gossip": "rounds are wanted, as in most theory and most comparisons",
-    "local_dsgd": "rounds are wanted, but seldom: several steps between two of them",
-    "gradient_tracking": "nodes have very different data, and the exact optimum is wanted",
-    "fedavg": "there is a server, and nodes train for a while between two rounds",
-    "diloco": "models are large and rounds rare: hundreds of steps between two",
-    "centralized": "you want to know what there is to gain: all data in one place",
-}
-"""The eight to begin with, and when to take each: one of each way to train together, known to most who compare."""
 
 FAMILIES = {"walks": "Walks", "gossip": "Gossip", "server": "With a server", "reference": "Reference"}
 """In the order in which they are listed; others come behind them."""
@@ -124,7 +112,8 @@ def _abilities(protocol: Protocol) -> list[str]:
     elif protocol.why_failures_end_it:
         said.append(f"knows no failures, because {protocol.why_failures_end_it}")
     if protocol.nodes_come_and_go:
-        said.append("nodes may join and leave")
+        where = ", where links go both ways and are the same in all rounds" if protocol.on_directed_graphs else ""
+        said.append(f"nodes may join and leave{where}")
     elif protocol.why_nodes_stay:
         said.append(f"nodes stay the same, because {protocol.why_nodes_stay}")
     return said

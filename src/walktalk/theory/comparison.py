@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import exp, inf, log1p, sqrt
 
 from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 from walktalk.theory.problem import Bound, Network, Problem
 from walktalk.theory.theorems import theorem1_order, theorem2_order
 
@@ -108,14 +109,14 @@ def time_deviation_bound(iterations: int, delta: float) -> float:
     """
     _positive(iterations=iterations)
     if not delta >= 0:
-        raise SpecError(f"delta = {delta!r}, but it must be 0 or more")
+        raise misfit("delta", delta, "a number, 0 or more", SpecError)
     return min(1.0, 2 * exp(-iterations * (delta - log1p(delta))))
 
 
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
-            raise SpecError(f"{name} = {value!r}, but it must be more than 0")
+            raise misfit(name, value, "a number above 0", SpecError)
 
 
 def crossover_walks(network: Network, problem: Problem | None = None) -> float:
@@ -156,7 +157,7 @@ def on_axis(
         "time": lambda active, sent: iterations_from_time(budget, active, d),
     }
     if axis not in counts:
-        raise SpecError(f"axis = {axis!r} is unknown; choose from {', '.join(counts)}")
+        raise misfit("axis", axis, ", ".join(counts), SpecError)
     walk = counts[axis](walks, messages["multi_walk"])
     gossip = counts[axis](network.nodes, messages["async_gossip_matrix"])
     return {
@@ -177,7 +178,7 @@ def winner(bounds: dict[str, Bound]) -> str:
 def iterations_to(target: float, order: Callable[[float], Bound]) -> float:
     """The T at which an order expression falls to the target: bounds fall with T, so by bisection."""
     if not target > 0:
-        raise SpecError(f"target = {target!r}, but it must be more than 0")
+        raise misfit("target", target, "a number above 0", SpecError)
     low, high = 1e-12, 1.0
     while order(high).total > target:
         high *= 2

@@ -58,6 +58,7 @@ import numpy as np
 from walktalk.chains import Chain, metropolis_hastings, metropolis_with_jumps, stationary
 from walktalk.core.errors import SpecError
 from walktalk.core.plugins import registered
+from walktalk.core.settings import misfit
 from walktalk.graphs import GraphLike, as_graph, cycle
 from walktalk.theory.problem import (
     Bound,
@@ -301,7 +302,7 @@ def weighted_walk(
     """
     graph = as_graph(graph)
     if not 0 <= jump <= 1:
-        raise SpecError(f"jump = {jump:g}, but it must be a number from 0 to 1")
+        raise misfit("jump", jump, "a number from 0 to 1", SpecError)
     chain = metropolis_hastings(graph, weights)
     if jump:
         chain = metropolis_with_jumps(graph, weights, jump, jump_end, longest_jump)

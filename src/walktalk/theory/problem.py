@@ -8,6 +8,7 @@ from math import inf, isfinite, sqrt
 
 from walktalk.chains import Age, Chain, ReturnTime, age, metropolis_hastings, return_time, spectrum
 from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 from walktalk.graphs import GraphLike, as_graph
 
 
@@ -25,9 +26,9 @@ class Problem:
         for one in fields(self):
             value = getattr(self, one.name)
             if value is not None and not (isfinite(value) and value >= 0):
-                raise SpecError(f"{one.name} = {value!r}, but it must be a number, 0 or more")
+                raise misfit(one.name, value, "a number, 0 or more", SpecError)
         if self.L == 0:
-            raise SpecError("L = 0, but it must be more than 0")
+            raise misfit("L", 0, "a number above 0", SpecError)
 
     @property
     def curvature_difference(self) -> float:
@@ -188,13 +189,13 @@ class Inequality:
 def check_iterations(iterations: float) -> None:
     """An error unless there is something to average over."""
     if not 0 < iterations < inf:
-        raise SpecError(f"iterations = {iterations!r}, but it must be more than 0")
+        raise misfit("iterations", iterations, "a number above 0", SpecError)
 
 
 def check_walks(walks: int, nodes: int) -> None:
     """An error unless 1 ≤ R ≤ V, as Algorithm 1 has it."""
     if not 1 <= walks <= nodes:
-        raise SpecError(f"walks = {walks!r}, but it must be from 1 to the number of nodes, {nodes}")
+        raise misfit("walks", walks, f"from 1 to the number of nodes, {nodes}", SpecError)
 
 
 # The form of nearly all orders in rounds: a start, the noise that all nodes share, and how far models come apart.

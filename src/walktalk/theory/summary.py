@@ -8,6 +8,7 @@ from typing import Any
 
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.core.errors import GraphError, SpecError
+from walktalk.core.settings import misfit
 from walktalk.graphs import Graph, GraphLike, as_graph
 from walktalk.theory.comparison import (
     bits_from_iterations,
@@ -55,7 +56,7 @@ class Question:
         for name in ("iterations", "model_bits", "d"):
             value = getattr(self, name)
             if not (isfinite(value) and value > 0):
-                raise SpecError(f"{name} = {value!r}, but it must be more than 0")
+                raise misfit(name, value, "a number above 0", SpecError)
 
 
 def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str, Any]:

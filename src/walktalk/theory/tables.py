@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 from walktalk.theory.comparison import iterations_from_bits, iterations_from_time
 from walktalk.theory.problem import Bound, Network, Problem
 from walktalk.theory.theorems import theorem1_order, theorem2_order
@@ -120,7 +121,7 @@ def table(
         d: mean seconds of one iteration of a walk or node (Table 4).
     """
     if number not in TABLES:
-        raise SpecError(f"table = {number!r}, but it must be 1, 2, 3 or 4")
+        raise misfit("table", number, "1, 2, 3 or 4", SpecError)
     counted, sent = (1.0, float(network.nonzeros)), (network.move_probability, float(network.nonzeros_off_diagonal))
     if number == 3:
         times = [iterations_from_bits(budget, model_bits, messages) for messages in counted]

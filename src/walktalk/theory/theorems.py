@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 from walktalk.graphs import GraphLike, as_graph
 from walktalk.theory.problem import (
     Bound,
@@ -247,7 +248,7 @@ def stages(graph: GraphLike, failures: int, aggregator: int = 0) -> list[Network
     """
     graph = as_graph(graph)
     if not 0 <= failures < graph.nodes:
-        raise SpecError(f"failures = {failures!r}, but it must be from 0 to one less than the nodes, {graph.nodes - 1}")
+        raise misfit("failures", failures, f"from 0 to one less than the nodes, {graph.nodes - 1}", SpecError)
     found = [network(graph, aggregator)]
     for _ in range(failures):
         graph = graph.part(node for node in range(graph.nodes) if node != aggregator).connected()

@@ -16,7 +16,7 @@ from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from walktalk.core.errors import ModelError, SettingError
-from walktalk.core.settings import complete, settings_of
+from walktalk.core.settings import complete, misfit, settings_of
 from walktalk.learning.models import LoraLinear as LoraLinear
 from walktalk.learning.models import Mixing as Mixing
 from walktalk.learning.models import features_of
@@ -52,11 +52,11 @@ class LoraSettings:
 
     def __post_init__(self) -> None:
         if self.rank < 1:
-            raise ModelError(f"adapter.rank: {self.rank} is not possible; at least 1 is needed")
+            raise misfit("adapter.rank", self.rank, "a whole number, 1 or more", ModelError)
         if not 0.0 <= self.dropout < 1.0:
-            raise ModelError(f"adapter.dropout: {self.dropout} is not possible; allowed: 0 to less than 1")
+            raise misfit("adapter.dropout", self.dropout, "a number from 0 to below 1", ModelError)
         if self.mixing not in MIXINGS:
-            raise ModelError(f"adapter.mixing: {self.mixing!r} is unknown; allowed: {', '.join(MIXINGS)}")
+            raise misfit("adapter.mixing", self.mixing, ", ".join(MIXINGS), ModelError)
 
     @property
     def scaling(self) -> float:
@@ -103,7 +103,7 @@ def settings_from(given: Mapping[str, Any]) -> LoraSettings:
     """The section `adapter` of a specification."""
     kind = given.get("kind", "lora")
     if kind != "lora":
-        raise ModelError(f"adapter.kind: {kind!r} is unknown; allowed: lora")
+        raise misfit("adapter.kind", kind, "lora", ModelError)
     try:
         values = complete({name: value for name, value in given.items() if name != "kind"}, settings_of(LoraSettings))
     except SettingError as error:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.core.errors import ModelError
+from walktalk.core.settings import misfit
 
 # -- Layers of our own: EvoNorm, and a linear layer with a low-rank adapter -------------------------------------------
 # EvoNorm-S0 (Liu et al. 2020, "Evolving Normalization-Activation Layers") is a norm and its non-linearity in one.
@@ -113,9 +114,9 @@ def resnet20(classes: int = 10, norm: Norm = "batch", channels: int = 3, groups:
     normalization and its ReLU; before a sum, which has its ReLU behind it, batch norm by the batch's own statistics.
     """
     if norm not in get_args(Norm):
-        raise ModelError(f"norm: {norm!r} is unknown; allowed: {', '.join(get_args(Norm))}")
+        raise misfit("norm", norm, ", ".join(get_args(Norm)), ModelError)
     if groups < 1 or 16 % groups:
-        raise ModelError(f"groups: {groups} is not possible; 16 channels are divided by 1, 2, 4, 8 or 16")
+        raise misfit("groups", groups, "1, 2, 4, 8 or 16, by which 16 channels can be divided", ModelError)
     blocks: list[nn.Module] = []
     entering = 16
     for width, stride in ((16, 1), (32, 2), (64, 2)):

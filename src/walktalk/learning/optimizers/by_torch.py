@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from walktalk.core.errors import ModelError
+from walktalk.core.settings import misfit
 from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer, Spread, to_rows, to_vector
 from walktalk.learning.optimizers.sgd_and_adam import RowAdam, RowSGD
 
@@ -43,20 +44,19 @@ class OptimizerSpec:
 
     def __post_init__(self) -> None:
         if self.name not in element_wise():
-            raise ModelError(
-                f"optimizer: {self.name!r} is unknown or not element-wise; allowed: {', '.join(sorted(element_wise()))}"
-            )
+            names = ", ".join(sorted(element_wise()))
+            raise misfit("optimizer", self.name, f"those of torch.optim that are element-wise: {names}", ModelError)
         for key, value in (("weight_decay", self.weight_decay), ("momentum", self.momentum)):
             if value < 0:
-                raise ModelError(f"optimizer.{key}: {value} is not possible; 0 or more is needed")
+                raise misfit(f"optimizer.{key}", value, "a number, 0 or more", ModelError)
         if not self.lr > 0:
-            raise ModelError(f"optimizer.lr: {self.lr} is not possible; a number above 0 is needed")
+            raise misfit("optimizer.lr", self.lr, "a number above 0", ModelError)
         if self.eps is not None and not self.eps > 0:
-            raise ModelError(f"optimizer.eps: {self.eps} is not possible; a number above 0 is needed")
+            raise misfit("optimizer.eps", self.eps, "a number above 0", ModelError)
         if self.betas is not None and (len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas)):
-            raise ModelError(f"optimizer.betas: {self.betas} is not possible; two numbers from 0 to below 1 are needed")
+            raise misfit("optimizer.betas", self.betas, "two numbers from 0 to below 1", ModelError)
         if self.nesterov and not self.momentum:
-            raise ModelError("optimizer.nesterov: true needs a momentum above 0")
+            raise ModelError(f"optimizer.nesterov: true needs a momentum above 0, not {self.momentum:g}")
         self._fits()
 
     def _fits(self) -> None:
@@ -91,15 +91,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1:
-            raise ModelError(f"schedule.warmup: {self.warmup} is not possible; allowed: 0 to below 1")
+            raise misfit("schedule.warmup", self.warmup, "a number from 0 to below 1", ModelError)
         if not all(0 < at < 1 for at in self.decay_at) or list(self.decay_at) != sorted(set(self.decay_at)):
-            raise ModelError(
-                f"schedule.decay_at: {list(self.decay_at)} is not possible; rising numbers between 0 and 1"
-            )
+            raise misfit("schedule.decay_at", list(self.decay_at), "rising numbers between 0 and 1", ModelError)
         if not 0 < self.factor <= 1:
-            raise ModelError(f"schedule.factor: {self.factor} is not possible; allowed: above 0, at most 1")
+            raise misfit("schedule.factor", self.factor, "a number above 0, at most 1", ModelError)
         if self.cosine_to is not None and not 0 <= self.cosine_to <= 1:
-            raise ModelError(f"schedule.cosine_to: {self.cosine_to} is not possible; allowed: 0 to 1")
+            raise misfit("schedule.cosine_to", self.cosine_to, "a number from 0 to 1", ModelError)
         if self.cosine_to is not None and self.decay_at:
             raise ModelError("schedule.cosine_to: and decay_at exclude each other; leave one out")
 
@@ -199,7 +197,7 @@ class Clipped(RowOptimizer):
 
     def __post_init__(self) -> None:
         if not self.norm > 0:
-            raise ModelError(f"training.clip_norm: {self.norm} is not possible; a number above 0 is needed")
+            raise misfit("training.clip_norm", self.norm, "a number above 0", ModelError)
 
     def state_width(self, parameters: int) -> int:
         return self.inner.state_width(parameters)

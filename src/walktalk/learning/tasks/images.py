@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from walktalk.core.errors import DataError
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 from walktalk.learning.data import locate
 from walktalk.learning.data.files import CIFAR10, FASHION_MNIST, MNIST, CropAndFlip, cifar_batch, idx, normalized
 from walktalk.learning.models import BatchSoftmaxConv, resnet20, small_conv, vgg11
@@ -44,7 +45,7 @@ def digits(
         labels_per_node: how many classes each node has, in place of alpha.
     """
     if hidden < 1:
-        raise DataError(f"hidden: {hidden} is not possible; at least 1 is needed")
+        raise misfit("hidden", hidden, "a whole number, 1 or more", DataError)
     root = as_seed(seed)
     table = bundled_digits()
     order = root.child("shuffle").numpy().permutation(len(table))

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from walktalk.core.errors import DataError, ModelError
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 from walktalk.learning.adapters import settings_from, with_lora
 from walktalk.learning.data.multinli import Pair, multinli
 from walktalk.learning.models.language import Head, check_reads, encode, lengths, load_language_model
@@ -67,7 +68,7 @@ def mnli(
         raise DataError(f"alpha: {alpha} and split: {split} exclude each other; leave one out")
     for name, value in (("samples", samples), ("test_samples", test_samples), ("max_length", max_length)):
         if value is not None and value < 1:
-            raise DataError(f"{name}: {value} is not possible; at least 1 is needed")
+            raise misfit(name, value, "a whole number, 1 or more", DataError)
     root = as_seed(seed)
     train, test = multinli(folder)
     train, test = _some(train, samples, root.child("samples")), _some(test, test_samples, root.child("test samples"))

@@ -11,6 +11,7 @@ import numpy as np
 
 from walktalk.core.errors import DataError
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.learning.partition import balanced_dirichlet, by_label, even_dirichlet, iid, true_dirichlet
 from walktalk.learning.task import Task
 
@@ -60,7 +61,7 @@ def own_part(parts: list[np.ndarray], part: int | None) -> np.ndarray | None:
     if part is None:
         return None
     if not 0 <= part < len(parts):
-        raise DataError(f"part: {part} is not possible; allowed: 0 to {len(parts) - 1}")
+        raise misfit("part", part, f"0 to {len(parts) - 1}", DataError)
     return parts[part]
 
 
@@ -75,7 +76,7 @@ def own_samples(
 def check_samples(samples: int | None, most: int) -> None:
     """Checks that there can be so many samples; None: all of them."""
     if samples is not None and not 1 <= samples <= most:
-        raise DataError(f"samples: {samples} is not possible; allowed: 1 to {most}")
+        raise misfit("samples", samples, f"1 to {most}", DataError)
 
 
 def split_by_class(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from walktalk.core.errors import DataError
 from walktalk.core.seeds import Seed, as_seed
+from walktalk.core.settings import misfit
 from walktalk.learning.task import Task
 
 
@@ -84,7 +85,7 @@ def quadratic(
     limits = {"nodes": nodes, "dimension": dimension, "samples": samples}
     for name, count in limits.items():
         if count < 1:
-            raise DataError(f"{name}: {count} is not possible; at least 1 is needed")
+            raise misfit(name, count, "a whole number, 1 or more", DataError)
     if noise < 0 or heterogeneity < 0 or distance < 0 or not 0 < convexity <= smoothness:
         raise DataError(
             f"noise: {noise}, heterogeneity: {heterogeneity}, distance: {distance}, convexity: {convexity}, "

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from walktalk.core.errors import DataError
 from walktalk.core.lazy import later
+from walktalk.core.settings import misfit
 from walktalk.learning.user_data.part import (
     Choice,
     InMemory,
@@ -273,7 +274,7 @@ def chosen(sources: list[Source], part: str | int | None) -> list[Source]:
         return sources
     if isinstance(part, int):
         if not 0 <= part < len(sources):
-            raise DataError(f"part: {part} is not possible; allowed: 0 to {len(sources) - 1}")
+            raise misfit("part", part, f"0 to {len(sources) - 1}", DataError)
         return [sources[part]]
     found = [source for source in sources if source.name == part]
     if not found:

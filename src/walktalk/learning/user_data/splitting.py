@@ -12,6 +12,7 @@ from torch.utils.data import Subset
 
 from walktalk.core.errors import DataError
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.learning import partition
 from walktalk.learning.user_data import Choice, is_columns, is_frame
 
@@ -68,7 +69,7 @@ def parts_of(
     data: Any, nodes: int, how: How, given: Mapping[str, Any], target: str | None, seed: int | Seed
 ) -> list[np.ndarray]:
     if how not in get_args(How):
-        raise DataError(f"how: {how!r} is unknown; allowed: {', '.join(get_args(How))}")
+        raise misfit("how", how, ", ".join(get_args(How)), DataError)
     if how == "iid":
         return partition.iid(length(data), nodes, seed)
     labels = labels_of(data, target)

@@ -20,6 +20,7 @@ from matplotlib.ticker import (
 )
 
 from walktalk.core.errors import StudyError, suggestion
+from walktalk.core.settings import misfit
 
 # -- units that keep the numbers on an axis short ---------------------------------------------------------------------
 
@@ -267,7 +268,7 @@ def shared_axis(histories: Iterable[pd.DataFrame], name: Axis, time: str | None 
     `time`: what time is called; wall-clock time, as in the paper, unless given.
     """
     if name not in AXES:
-        raise StudyError(f"x: {name!r} is not possible; allowed: {', '.join(AXES)}{suggestion(name, AXES)}")
+        raise misfit("x", name, f"{', '.join(AXES)}{suggestion(name, AXES)}", StudyError)
     parts = list(histories)
     ends = [
         float(end)

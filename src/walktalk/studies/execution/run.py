@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from walktalk.core.errors import UnavailableError
+from walktalk.core.settings import misfit
 from walktalk.learning import Trainer
 from walktalk.records import StudyFolder, check_folder, opened_folder
 from walktalk.studies.execution.groups import folders_of, run_in_groups
@@ -139,7 +140,7 @@ def check_workers(workers: int | Literal["ray"] | None, base: Foundation) -> Non
     if workers is None:
         return
     if workers != "ray" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise UnavailableError(f"workers: {workers!r} is not possible; allowed: 1 or more, or 'ray'")
+        raise misfit("workers", workers, "1 or more, or 'ray'", UnavailableError)
     if base.user_task is not None and (workers == "ray" or (workers > 1 and not fork_is_safe())):
         raise UnavailableError(
             f"workers: the task {base.user_task.name!r} was given as an object, which cannot travel to other processes "

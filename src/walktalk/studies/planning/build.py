@@ -14,6 +14,7 @@ from torch import Tensor
 
 from walktalk.core.errors import DataError, SpecError, UnavailableError
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
 from walktalk.learning import Arithmetic, EvaluationSamples, Schedule, Task, Trainer, row_optimizer, tasks
 from walktalk.protocols import Protocol
@@ -264,7 +265,7 @@ def pick_device(name: str) -> str:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UnavailableError(f"device: {name} is not available here; allowed: auto, cpu")
     if name.split(":")[0] not in ("cpu", "cuda"):
-        raise UnavailableError(f"device: {name!r} is unknown; allowed: auto, cpu, cuda")
+        raise misfit("device", name, "auto, cpu, cuda", UnavailableError)
     return name
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from walktalk.core.errors import SpecError, suggestion
+from walktalk.core.settings import misfit, shown
 
 
 class Section(BaseModel):
@@ -44,7 +45,6 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 # From pydantic's report to one line that names the key, the value and what is allowed.
 
-LONGEST = 80  # characters of a value that an error repeats
 ALSO_CALLED = {  # keys by the names that other tools have for them
     "clients": "network.nodes",
     "epochs": "stop.iterations",
@@ -69,12 +69,6 @@ def spec_error(error: ValidationError, root: type[BaseModel], places: list[int])
     return SpecError(f"{_as_written(key, places)}: {rest}")
 
 
-def shown(value: object) -> str:
-    """A value as a person would recognize it, not longer than a line."""
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
 def _message(first: Any, loc: list[str], section: type[BaseModel] | None, root: type[BaseModel]) -> str:
     kind, value, key = first["type"], first["input"], ".".join(loc)
     if kind == "value_error":  # ours: the message begins with the key within its section
@@ -93,7 +87,7 @@ def _message(first: Any, loc: list[str], section: type[BaseModel] | None, root: 
     if not allowed and loc[-1].isdecimal():  # an item of a list: the list's own words
         return _message(first, loc[:-1], section, root)
     near = suggestion(value, allowed.split(", ")) if kind == "literal_error" else ""
-    return f"{key}: {shown(value)} is not possible; allowed: {allowed or first['msg']}{near}"
+    return str(misfit(key, value, f"{allowed or first['msg']}{near}"))
 
 
 def belongs_to(name: str, root: type[BaseModel]) -> str:

@@ -19,21 +19,20 @@ import torch
 
 from walktalk import learning
 from walktalk.core.errors import SpecError
-from walktalk.core.settings import Setting, settings_of, typed
+from walktalk.core.settings import Setting, misfit, settings_of, typed
 from walktalk.graphs import Graph
 from walktalk.learning import OptimizerSpec, Schedule
 from walktalk.protocols import Protocol
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
 from walktalk.studies.spec.algorithm import AlgorithmSpec
-from walktalk.studies.spec.fields import shown
 
 OptimizerLike: TypeAlias = learning.OptimizerSpec | str | type[torch.optim.Optimizer] | partial[Any] | Mapping[str, Any]
 MOST_EDGES = 5000  # that a specification lists; with more it would be slow to read
 
 
-def _no(key: str, value: object, allowed: str) -> SpecError:
-    return SpecError(f"{key}: {shown(value)} is not possible; allowed: {allowed}")
+def _no(key: str, value: object, allowed: str) -> Exception:
+    return misfit(key, value, allowed, SpecError)
 
 
 def optimizer_section(given: Any) -> Mapping[str, Any]:

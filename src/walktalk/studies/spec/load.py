@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from walktalk.core.errors import SettingError, SpecError, suggestion
+from walktalk.core.settings import shown
 from walktalk.graphs import topology_settings
 from walktalk.learning import tasks
 from walktalk.records import yaml_text
 from walktalk.studies.spec.algorithm import expand
-from walktalk.studies.spec.fields import shown, spec_error
+from walktalk.studies.spec.fields import spec_error
 from walktalk.studies.spec.study import StudySpec
 
 # -- What a person names and sets: a YAML file, or one that comes with the package, and `--set a.b=value` -------------

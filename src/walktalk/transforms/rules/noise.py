@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.lazy import later
+from walktalk.core.settings import misfit
 from walktalk.transforms.codecs import uniform
 from walktalk.transforms.rules.aggregation import NUMBER_RULES, SCREENS, NumberRule, ScreenRule
 
@@ -108,14 +109,14 @@ class Privacy:
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
-            raise SpecError(f"privacy.clip: {self.clip} is not possible; a length above 0 is needed")
+            raise misfit("privacy.clip", self.clip, "a length above 0", SpecError)
         if not 0 < self.noise < math.inf:
             raise SpecError(
                 f"privacy.noise: with {self.noise:g} nothing is hidden and ε is infinite; give a number above 0, such "
                 "as 1.0, or leave privacy out"
             )
         if not 0 < self.delta < 1:
-            raise SpecError(f"privacy.delta: {self.delta} is not possible; allowed: above 0 and below 1, such as 1e-5")
+            raise misfit("privacy.delta", self.delta, "a number above 0 and below 1, such as 1e-5", SpecError)
         if self.budget is not None and self.most() < 1:
             raise SpecError(
                 f"privacy.budget: one update with noise {self.noise:g} costs ε = {self.epsilon(1):.3g} at δ = "
