@@ -303,9 +303,8 @@ def test_who_knows_no_failures_is_refused_with_faults_however_it_is_set():
 @pytest.mark.parametrize(
     ("entry", "instead"),
     [
-        ({"name": "swarm_sgd", "blocking": True, "compression": "int8"}, "plain swarm_sgd, with compression if wanted"),
         ({"name": "choco_sgd"}, "local_dsgd with compression"),
-        ({"name": "swarm_sgd", "blocking": True}, "plain swarm_sgd, with compression if wanted"),
+        ({"name": "async_gossip", "mixing": "matrix", "label": "all at once"}, "mixing: pairwise"),
         ({"name": "async_gossip", "mixing": "matrix"}, "mixing: pairwise"),
     ],
 )
