@@ -292,7 +292,7 @@ def command(*words: str) -> list[str]:
 
 def test_help_and_version_are_quick_because_nothing_heavy_is_imported() -> None:
     heavy = "torch scipy pandas matplotlib pydantic"
-    probe = f"import sys; import walktalk.cli; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    probe = f"import sys; import walktalk.cli.app; print([m for m in '{heavy}'.split() if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout == "[]\n"
     began = time.monotonic()
     shown = subprocess.run(command("--version"), capture_output=True, text=True, check=True)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from html import escape
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from walktalk.protocols import known
-from walktalk.report.figures import Algorithms, with_unit
-from walktalk.studies import Progress as Report
-from walktalk.studies import StudySpec
+if TYPE_CHECKING:  # the command line says that it gets ready before it imports any of these
+    from walktalk.report.figures import Algorithms
+    from walktalk.studies import Progress as Report
+    from walktalk.studies import StudySpec
 
 # -- A word to the person at the terminal while heavy things are imported, which takes seconds on a slow machine ------
 
@@ -56,6 +56,8 @@ def facts(report: Report, algorithms: Algorithms | None = None) -> str:
 
 def where(report: Report) -> list[str]:
     """What is done, up to which time, and how much was sent by then."""
+    from walktalk.report.figures import with_unit
+
     return [report.phase, with_unit("time", report.time), f"{with_unit('bits', report.bits)} sent"]
 
 
@@ -66,6 +68,8 @@ def losses_in_words(report: Report, algorithms: Algorithms | None = None) -> str
 
 
 def _losses(report: Report, algorithms: Algorithms | None) -> list[str]:
+    from walktalk.protocols import known
+
     named = known(report.loss, algorithms)
     return [f"{named[label].title} {loss:.3g}" for label, loss in report.loss.items()]
 

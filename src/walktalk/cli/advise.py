@@ -14,7 +14,6 @@ import typer
 from walktalk.api import getting_ready
 from walktalk.cli.options import complete_study
 from walktalk.core.errors import SpecError
-from walktalk.studies import read_study
 
 if TYPE_CHECKING:
     from walktalk.advisor import Advice
@@ -60,6 +59,8 @@ def advise(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Advise an algorithm and its settings for a study, from theory and short pilot runs."""
+    from walktalk.studies import read_study
+
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.advisor import Goal, advise_study  # imports torch, which takes a while

@@ -16,7 +16,6 @@ from walktalk.cli.options import check_live, complete_study, keep_open, report_t
 from walktalk.cli.study_results import print_results
 from walktalk.core.errors import UnavailableError
 from walktalk.core.settings import misfit
-from walktalk.studies import read_study
 
 # -- walktalk presets -------------------------------------------------------------------------------------------------
 
@@ -136,6 +135,8 @@ def run(
         raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
     check_live(live, port, host)
     crew = _crew(workers)
+    from walktalk.studies import read_study
+
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.api import Audience, shown_progress  # imports torch, which takes a while

@@ -10,7 +10,6 @@ import typer
 
 from walktalk.core.errors import SpecError
 from walktalk.core.settings import misfit
-from walktalk.studies import read_study
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -258,6 +257,8 @@ def theory(
 ) -> None:
     """Spectral gaps, return times, messages and convergence bounds of a graph."""
     if study is not None:
+        from walktalk.studies import read_study
+
         read_study(study)  # a mistake in the name is told before anything heavy is imported
     from walktalk.theory import Problem, Question, summary
 
