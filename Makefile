@@ -24,6 +24,7 @@ lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site
 	$(BIN)/ruff format --check --quiet src tests benchmarks reproduction examples docs/site
 	$(BIN)/python tools/docstrings.py src/walktalk
+	$(BIN)/python tools/words.py src/walktalk
 	$(BIN)/mypy
 
 test-slow: $(READY)

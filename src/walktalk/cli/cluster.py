@@ -202,11 +202,11 @@ def _summary(answers: Answers, there: dict[str, dict[str, Any]]) -> str:
     names = aggregators(answers)
     trained = max((int(a.get("total_iterations", 0)) for a in there.values()), default=0)
     known = f"; {trained:,} iterations" if there else ""
-    heads = ", ".join(f"{name}{_reign(there[name])}" for name in names)
+    heads = ", ".join(f"{name}{_for_how_long(there[name])}" for name in names)
     return f"{len(there)} of {len(answers)} nodes answer{known}" + (f"; aggregator: {heads}" if heads else "")
 
 
-def _reign(answer: dict[str, Any]) -> str:
+def _for_how_long(answer: dict[str, Any]) -> str:
     since = answer.get("aggregates_since")
     return "" if since is None else f" for {_lasting(since)}"
 

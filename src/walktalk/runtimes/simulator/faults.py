@@ -287,9 +287,9 @@ class Faults:
     def begin(self) -> None:
         """Plan what has a time, and the first of what comes at random."""
         for fault in self._setup.faults.faults:
-            self._plan_blow(fault)
+            self._plan_fault(fault)
 
-    def _plan_blow(self, fault: Fault) -> None:
+    def _plan_fault(self, fault: Fault) -> None:
         if fault.at is not None:
             self._scheduler.later(fault.at - self._scheduler.now, partial(self._strike, fault))
         elif fault.rate is not None:
@@ -301,7 +301,7 @@ class Faults:
             self._ongoing += 1
             self._kinds[fault.kind](FaultEvent(fault, target, self._ongoing))
         if fault.rate is not None:
-            self._plan_blow(fault)
+            self._plan_fault(fault)
 
     def _kill(self, fault_event: FaultEvent) -> None:
         if self.dead.kill(fault_event):
