@@ -5,7 +5,6 @@ from .callbacks import MLflow as MLflow
 from .callbacks import TensorBoard as TensorBoard
 from .callbacks import WandB as WandB
 from .progress import Lines as Lines
-from .progress import getting_ready as getting_ready
 from .progress import losses_in_words as losses_in_words
 from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
@@ -15,3 +14,4 @@ from .train import compare as compare
 from .train import forecast as forecast
 from .train import train as train
 from .training import Training as Training
+from .waiting import getting_ready as getting_ready

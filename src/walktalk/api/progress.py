@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,34 +15,14 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from walktalk.api.waiting import getting_ready
+
 if TYPE_CHECKING:  # the command line says that it gets ready before it imports any of these
     from walktalk.report.figures import Algorithms
     from walktalk.studies import Progress as Report
     from walktalk.studies import StudySpec
 
-# -- A word to the person at the terminal while heavy things are imported, which takes seconds on a slow machine ------
-
-ERASE_LINE = "\r\x1b[2K"
-
-
-@contextmanager
-def getting_ready(what: str) -> Iterator[None]:
-    """Say so on the terminal's current line while the block lasts, and leave nothing there; elsewhere, nothing."""
-    if os.name != "posix" or not sys.stderr.isatty():
-        yield
-        return
-    sys.stderr.write(f"\x1b[2m{what}: getting ready …\x1b[0m\r")
-    sys.stderr.flush()
-    try:
-        yield
-    finally:
-        sys.stderr.write(ERASE_LINE)
-        sys.stderr.flush()
-
-
-# -- How far a study is: a bar with loss, virtual time, bits and time left; plain lines where there is no terminal ----
-
-# How far a study is, in words.
+# -- How far a study is, in words --------------------------------------------------------------------------------------
 
 NO_BREAK = "\u00a0"  # a space at which no line ends
 
