@@ -15,10 +15,10 @@ from .from_python import timing_section as timing_section
 from .load import dump_spec as dump_spec
 from .load import load_spec as load_spec
 from .load import make_spec as make_spec
-from .load import nested as nested
-from .load import preset_names as preset_names
-from .load import preset_text as preset_text
-from .load import read_study as read_study
 from .load import spec_mapping as spec_mapping
+from .sources import nested as nested
+from .sources import preset_names as preset_names
+from .sources import preset_text as preset_text
+from .sources import read_study as read_study
 from .study import StudySpec as StudySpec
 from .study import TimingSpec as TimingSpec
