@@ -373,10 +373,10 @@ def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
         tab.wait_for_function("() => window.Walktalk && Walktalk.data.runs['multi_walk-2'][0].time.length === 4")
         tab.wait_for_selector("#replay:not([hidden]) .wr-stage")
         player = "document.getElementById('replay-mount').walktalkReplay"
-        before = tab.evaluate(f"{player}.course.end")
+        before = tab.evaluate(f"{player}.timeline.end")
         take({**state, "c": answer([], 9)}, 8.0)
-        tab.wait_for_function(f"() => {player}.course.end > {before}")
-        tab.wait_for_function(f"() => {player}.t === {player}.course.end")  # it goes on with what is new
+        tab.wait_for_function(f"() => {player}.timeline.end > {before}")
+        tab.wait_for_function(f"() => {player}.t === {player}.timeline.end")  # it goes on with what is new
         assert "4 of 4 nodes answer" in tab.locator(".live-words").inner_text()
         assert tab.locator("#results tbody tr").count() == 4
         tab.close()

@@ -344,7 +344,7 @@ def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studi
     follow.select_option("node 2")
     assert page.locator(".wr-told h3").inner_text() == "saint-malo"
     page.evaluate(
-        "(() => { const it = document.getElementById('replay-mount').walktalkReplay; it.seek(it.course.end) })()"
+        "(() => { const it = document.getElementById('replay-mount').walktalkReplay; it.seek(it.timeline.end) })()"
     )
     page.wait_for_selector(".wr-story li")
     said = page.locator(".wr-story li").all_inner_texts()
