@@ -57,7 +57,7 @@ MODULES = {
     "walktalk.protocols.sync_gossip": "walktalk.protocols",
     "walktalk.published": "walktalk.reproduction.published",
     "walktalk.published.ceca_code": "walktalk.reproduction.published.sorted_mnist",
-    "walktalk.published.lost_weights": "walktalk.reproduction.published.lost_messages",
+    "walktalk.published.lost_weights": "walktalk.reproduction.published.relay_sgd",
     "walktalk.runtimes.meaning": "walktalk.runtimes.semantics",
     "walktalk.screens": "walktalk.transforms.rules",
     "walktalk.seeds": "walktalk.core.seeds",
