@@ -188,7 +188,7 @@ def test_every_key_of_a_cluster_file_is_on_the_page():
 
 
 def test_every_metric_of_a_node_is_on_the_page():
-    source = (ROOT / "src/walktalk/runtimes/peers/operations/monitoring.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/walktalk/runtimes/peers/operations/metrics.py").read_text(encoding="utf-8")
     told = {name.split("{")[0] for name in table_names((DOCS / "operations.md").read_text(encoding="utf-8"))}
     told = {re.sub("_(total|sum)$", "", name) for name in told if name.startswith("walktalk_")}
     assert told == set(re.findall(r'"(walktalk_\w+)"', source))

@@ -29,7 +29,7 @@ MODULES = {
     "walktalk.amx": "walktalk.core.cpu",
     "walktalk.bench": "walktalk.testing.bench",
     "walktalk.chains.metropolis_hastings": "walktalk.chains.chain",
-    "walktalk.chains.return_time": "walktalk.chains.times",
+    "walktalk.chains.return_time": "walktalk.chains.spectrum",
     "walktalk.codecs": "walktalk.transforms.codecs",
     "walktalk.cpuinfo": "walktalk.core.cpu",
     "walktalk.doctor": "walktalk.testing.doctor",
