@@ -205,7 +205,7 @@ WRITTEN = [
         "reproduction/*.md",
     )
     for path in sorted(ROOT.glob(pattern))
-    if path.name != "CHANGELOG.md"  # which tells of what was
+    if path.suffix in (".md", ".py") and path.name != "CHANGELOG.md"  # which tells of what was
 ]
 FILES = r"\.(?:ya?ml|json|html|md|py|toml|example|service)$"  # what is written after a dot is no name of ours then
 
