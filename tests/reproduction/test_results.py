@@ -1,4 +1,4 @@
-"""What was measured and is kept: every folder of results is cited by a document, a script or a test, and none is missing."""
+"""What was measured and is kept: a document, script or test cites every folder of results, and none is missing."""
 
 from __future__ import annotations
 
