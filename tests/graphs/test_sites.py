@@ -56,8 +56,18 @@ def test_another_bandwidth() -> None:
     ("latency", "bandwidth", "site_of", "message"),
     [
         (np.zeros((1, 2)), np.ones((2, 2)), [0], "latency has shape"),
-        (np.zeros((2, 2)) - 1, np.ones((2, 2)), [0], "must be 0 or more"),
-        (np.zeros((2, 2)), np.zeros((2, 2)), [0], "must be more than 0"),
+        (
+            np.zeros((2, 2)) - 1,
+            np.ones((2, 2)),
+            [0],
+            r"latency: -1.0 is not possible; allowed: a number of seconds, 0 or more",
+        ),
+        (
+            np.zeros((2, 2)),
+            np.zeros((2, 2)),
+            [0],
+            "bandwidth: 0.0 is not possible; allowed: a number of bits a second above 0",
+        ),
         (np.zeros((2, 2)), np.ones((2, 2)), [2], "site 2, but sites are 0 to 1"),
     ],
 )

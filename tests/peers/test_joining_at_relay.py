@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.test_joining import SECONDS, Crowd, crowd, done, wait_for
 from tests.peers.test_relay import relaying
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.graphs import complete, cycle
@@ -34,6 +33,7 @@ from walktalk.runtimes.peers.relay.tunnels import Guest, RelayPlace, Tunnels
 from walktalk.runtimes.peers.wire.session import JOIN, Endpoint, close_session, open_session
 from walktalk.runtimes.simulator import all_network_views
 from walktalk.studies.peers.node_job import find_seat
+from walktalk.testing.cluster import SECONDS, Crowd, crowd, done, wait_for
 
 
 def calls(node: Node) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import signal
+import sys
 import time
 
 import pytest
 import zenoh
 
-from walktalk.runtimes.peers import Fleet, close_session, leave_on_signals
+from walktalk.runtimes.peers import Fleet, close_session, leave_on_signals, write_logs
 
 
 def wait_for_the_end(seconds: float) -> None:
@@ -61,3 +64,22 @@ def test_a_terminal_that_is_closed_lets_a_node_leave_in_order() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_log_goes_to_what_is_stderr_now_not_to_a_stream_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    first, second = io.StringIO(), io.StringIO()
+    try:
+        monkeypatch.setattr(sys, "stderr", first)
+        write_logs("text", "a")
+        logging.warning("one")
+        assert first.getvalue().endswith(" one\n")
+        first.close()
+        monkeypatch.setattr(sys, "stderr", second)
+        logging.warning("100 % of two")
+        assert second.getvalue().endswith(" 100 % of two\n")
+        assert second.getvalue().count("\n") == 1  # no traceback of the logging itself
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)

@@ -37,9 +37,9 @@ def relay(
     import logging
 
     from walktalk.core.errors import SpecError
-    from walktalk.runtimes.peers import Relay, load_cluster
+    from walktalk.runtimes.peers import Relay, load_cluster, write_logs
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    write_logs("text", "relay")
     logging.getLogger("walktalk").setLevel(logging.INFO)
     cluster = load_cluster(config)
     if not cluster.relay and not listen:

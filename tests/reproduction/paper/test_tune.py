@@ -143,7 +143,7 @@ def test_each_at_its_best_by_the_command(tmp_path):
 @pytest.mark.parametrize(
     ("name", "tuning", "line"),
     [
-        ("fig4", "everything", "--tune everything is unknown; allowed: lr, best"),
+        ("fig4", "everything", "--tune: 'everything' is not possible; allowed: lr, best"),
         ("family", "best", "--tune best: family has plain SGD, which keeps no state"),
     ],
 )

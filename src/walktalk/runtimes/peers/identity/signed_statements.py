@@ -100,6 +100,8 @@ def check_signature(content: bytes, signature: bytes, certificate: x509.Certific
 
 def certificate_in(signed: Signed) -> x509.Certificate:
     """The certificate of whoever has signed, or says so; `ValueError` where there is none."""
+    if not signed.certificate:
+        raise ValueError("it is not signed")
     return certificate_from(reading("a certificate", lambda: base64.b64decode(signed.certificate, validate=True)))
 
 

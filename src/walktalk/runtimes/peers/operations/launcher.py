@@ -177,6 +177,18 @@ class JsonLines(logging.Formatter):
         return json.dumps(said, ensure_ascii=False)
 
 
+class ToStderr(logging.Handler):
+    """Writes each line to what is stderr at that moment: the one of the beginning may have been closed since."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
 def write_logs(form: str, node: str) -> None:
     """Let this process log in this form, to stderr.
 
@@ -186,7 +198,7 @@ def write_logs(form: str, node: str) -> None:
     """
     if form not in get_args(LogFormat):
         raise SpecError(f"--log-format {form!r} is not known; it is one of {', '.join(get_args(LogFormat))}")
-    handler = logging.StreamHandler()
+    handler = ToStderr()
     handler.setFormatter(JsonLines(node) if form == "json" else logging.Formatter(FOR_PEOPLE))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.captureWarnings(form == "json")  # they would be lines of another form
