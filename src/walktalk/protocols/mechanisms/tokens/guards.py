@@ -117,7 +117,7 @@ class Guard:
         return {walk: left + limits[chance(walk, left)] for walk, left in self.away.items()}
 
     def _unfinished(self, now: float) -> float:
-        """For how long the walks that are out have been so, in sum."""
+        """The seconds that walks have been out which are out now, in sum."""
         return sum(max(now - left, 0.0) for left in self.away.values())
 
 
