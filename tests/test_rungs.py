@@ -20,7 +20,6 @@ RUNGS = (
     "core.undo",
     "core.untrusted",
     "core.settings",
-    "core.arrays",
     "core.seeds",
     "core.plugins",
     "graphs",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -37,6 +40,7 @@ parts = [(torch.randn(20, 16), torch.randint(0, 2, (20,))) for _ in range(4)]
 """,
     "peers.md": """
 from pathlib import Path
+from typing import Any
 from safetensors.torch import save_file
 from torch.nn import Bilinear as Risk_
 Risk = lambda: Risk_(2, 2, 1)
@@ -188,3 +192,46 @@ def test_every_metric_of_a_node_is_on_the_page():
     told = {name.split("{")[0] for name in table_names((DOCS / "operations.md").read_text(encoding="utf-8"))}
     told = {re.sub("_(total|sum)$", "", name) for name in told if name.startswith("walktalk_")}
     assert told == set(re.findall(r'"(walktalk_\w+)"', source))
+
+
+WRITTEN = [
+    path
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "examples/*.py",
+        "benchmarks/**/*.py",
+        "reproduction/*.py",
+        "reproduction/*.md",
+    )
+    for path in sorted(ROOT.glob(pattern))
+    if path.suffix in (".md", ".py") and path.name != "CHANGELOG.md"  # which tells of what was
+]
+FILES = r"\.(?:ya?ml|json|html|md|py|toml|example|service)$"  # what is written after a dot is no name of ours then
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_name_that_is_written_exists_by_that_name(page):
+    """`walktalk.x.y`, `wt.X` and `walktalk.x:y`: neither gone, nor an old name that is about to go."""
+    text = page.read_text(encoding="utf-8")
+    names = {re.sub(r"^wt\b", "walktalk", name) for name in re.findall(r"\b(?:wt|walktalk)(?:[.:][A-Za-z_]\w*)+", text)}
+    for name in sorted(name for name in names if not re.search(FILES, name) and "NAME" not in name):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            assert is_there(*re.split("[.:]", name)), f"{page.name}: {name}"
+
+
+def is_there(*parts: str) -> bool:
+    """Whether there is such a module, or something in one, or a field of something in one."""
+    found: Any = importlib.import_module(parts[0])
+    for k, part in enumerate(parts[1:], 2):
+        fields = {**getattr(found, "__dataclass_fields__", {}), **getattr(found, "model_fields", {})}
+        if part in fields:
+            return True
+        if not hasattr(found, part):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(".".join(parts[:k]))
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True

@@ -19,7 +19,7 @@ SIZES = [*range(3, 31), 49, 50, 99, 100, 151, 199, 200]
 
 @pytest.fixture
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["walktalk.chains.times"], "DENSE", 1)
+    monkeypatch.setattr(sys.modules["walktalk.chains.spectrum"], "DENSE_TIMES", 1)
 
 
 def moment(graph: Graph, node: int = 0) -> float:

@@ -141,7 +141,7 @@ def test_events_have_the_same_names(run: Outcome) -> None:
 def test_a_run_ends_by_time_and_by_bits(engine: str, protocol: Protocol, stop: Stop, tmp_path: Path) -> None:
     run = ENGINES[engine](protocol, graphs.complete(3), stop, tmp_path)
     if stop.time is not None:
-        assert 0.5 < run.seconds < stop.time + 3.0
+        assert 0.5 < run.seconds < stop.time + 30.0  # nothing else ends it; a busy machine hears of it late
     else:
         assert 8 * sum(row.bytes for row in run.trace if row.event == "send") >= 200_000
     assert np.isfinite(run.output).all()

@@ -472,8 +472,8 @@ def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: 
     nodes = [
         Node(
             NodeSetup(
-                AsyncGossip(), around[v], Seed(0), Stop(time=30.0), trainer.initial(), places[v], tmp_path / str(v),
-                study={"seed": v}, wait_for_neighbours=20.0,
+                AsyncGossip(), around[v], Seed(0), Stop(time=120.0), trainer.initial(), places[v], tmp_path / str(v),
+                study={"seed": v}, wait_for_neighbours=100.0,
             ),
             trainer,
         )
@@ -482,7 +482,7 @@ def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: 
     threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 90
     while not all(node.neighbours.strangers for node in nodes) and time.monotonic() < end:
         time.sleep(0.05)
     for node in nodes:

@@ -53,7 +53,7 @@ from walktalk.runtimes.peers import (
     signed_entry,
 )
 from walktalk.runtimes.simulator import all_network_views
-from walktalk.testing.crowd import SECONDS, crowd, done, wait_for
+from walktalk.testing.cluster import SECONDS, crowd, done, wait_for
 
 # -- rosters ---------------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from walktalk.runtimes.peers.relay.tunnels import Guest, RelayPlace, Tunnels
 from walktalk.runtimes.peers.wire.session import JOIN, Endpoint, close_session, open_session
 from walktalk.runtimes.simulator import all_network_views
 from walktalk.studies.peers.node_job import find_seat
-from walktalk.testing.crowd import SECONDS, Crowd, crowd, done, wait_for
+from walktalk.testing.cluster import SECONDS, Crowd, crowd, done, wait_for
 
 
 def calls(node: Node) -> list[str]:

@@ -288,7 +288,7 @@ def test_strangers_that_stand_at_the_door_and_say_nothing_keep_nobody_out(tmp_pa
             strangers.enter_context(socket.create_connection((host, int(port)))).send(b"\x16")
         with a.open(first) as link:
             link.start()
-            assert a.peers.get(timeout=7) == (1, True)
+            assert a.peers.get(timeout=SECONDS) == (1, True)
 
 
 def test_asking_takes_no_longer_than_it_may_though_a_node_hangs() -> None:
@@ -298,7 +298,7 @@ def test_asking_takes_no_longer_than_it_may_though_a_node_hangs() -> None:
         places = {name: {"address": f"127.0.0.1:{port}"} for name, port in zip("ab", ports, strict=True)}
         began = time.monotonic()
         answers = ask_everyone(make_cluster({"nodes": places}), STATUS, 0.5)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 10.0
     assert answers == {"a": None, "b": None}
 
 

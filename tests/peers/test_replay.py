@@ -13,11 +13,11 @@ from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers.operations.replaying import ReplayResult, ReplaySetup, merge, replay
 from walktalk.runtimes.semantics import Evaluate, Stop
-from walktalk.testing.cluster import Cluster, running
+from walktalk.testing.cluster import LocalCluster, running
 from walktalk.testing.quadratic import MeasuringTrainer, QuadraticTrainer
 
 
-def last_members(cluster: Cluster) -> dict[int, Tensor]:
+def last_members(cluster: LocalCluster) -> dict[int, Tensor]:
     """Each walk's or node's model as it was recorded last, wherever that was."""
     rows = [row for row in cluster.trace() if row.event == "record" and row.detail == "member"]
     where = {row.walk: row.node for row in rows}

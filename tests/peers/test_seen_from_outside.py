@@ -49,7 +49,7 @@ NOT_FOR_NODES = ("pandas", "pyarrow", "sklearn", "scipy", "matplotlib", "network
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -112,12 +112,12 @@ def test_clients_that_say_nothing_take_no_more_than_some_threads() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     place = server.server_address[:2]
     try:
-        idle = [socket.create_connection(place, timeout=10) for _ in range(MOST_CLIENTS)]
-        with socket.create_connection(place, timeout=10) as another:
+        idle = [socket.create_connection(place, timeout=SECONDS) for _ in range(MOST_CLIENTS)]
+        with socket.create_connection(place, timeout=SECONDS) as another:
             assert another.recv(1) == b""  # turned away
         for client in idle:
             client.close()
-        end = time.monotonic() + 10
+        end = time.monotonic() + SECONDS
         while True:  # there is room again
             try:
                 assert get(f"http://127.0.0.1:{place[1]}/")[0] == 200

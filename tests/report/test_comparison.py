@@ -137,7 +137,7 @@ def test_the_page_of_a_comparison(studies: Studies, visit: Any, tmp_path: Path) 
     found = Axe().run(page).response["violations"]
     assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
     page.set_viewport_size({"width": 390, "height": 900})
-    page.wait_for_function("() => document.documentElement.scrollWidth <= 390", timeout=5000)  # charts follow a resize
+    page.wait_for_function("() => document.documentElement.scrollWidth <= 390")  # charts follow a resize
     lines = page.locator("#differences thead th").evaluate_all("all => all.map(one => one.offsetHeight)")
     assert max(lines) < 60  # pixels, two lines at most: words are whole
 

@@ -29,6 +29,7 @@ from walktalk.report.live.server import LiveAddress, PageState, Server, is_loopb
 from walktalk.studies import Progress, make_spec
 
 Studies = Callable[[str], Path]
+SECONDS = 90.0  # far longer than anything takes here, on a busy machine too
 SPEC = make_spec(
     {
         "name": "live",
@@ -45,7 +46,7 @@ SPEC = make_spec(
 def get(url: str, **headers: str) -> tuple[int, str]:
     request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -64,7 +65,7 @@ def row(iteration: int, loss: float = 0.5) -> HistoryRow:
     return HistoryRow("multi_walk-2", 0, iteration, float(iteration), 8 * iteration, loss, math.nan, 0.1)
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     """What the condition gives as soon as that is true; the pages come from another process."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while time.monotonic() < end:
@@ -130,7 +131,7 @@ def test_records_are_served_and_nothing_else(served: Callable[..., tuple[LiveAdd
 def test_news_come_as_they_happen(served: Callable[..., tuple[LiveAddress, PageState]]) -> None:
     address, pages = served()
     pages.update(progress={"share": 0.5})
-    with urllib.request.urlopen(f"{address.url}events", timeout=10) as stream:
+    with urllib.request.urlopen(f"{address.url}events", timeout=SECONDS) as stream:
         lines = iter(lambda: stream.readline().decode().strip(), None)
         assert next(lines) == "event: progress"
         assert json.loads(next(lines).removeprefix("data: ")) == {"share": 0.5}
@@ -141,7 +142,7 @@ def test_news_come_as_they_happen(served: Callable[..., tuple[LiveAddress, PageS
     assert json.loads(get(f"{address.url}page.json?page=another")[1])["parts"] == {"data": {}, "sections": {}}
     assert not all_taken(pages)
     get(f"{address.url}page.json")
-    assert all_taken(pages, 20.0)
+    assert all_taken(pages, SECONDS)
 
 
 def test_in_the_end_pages_that_are_being_opened_are_waited_for(
@@ -151,11 +152,11 @@ def test_in_the_end_pages_that_are_being_opened_are_waited_for(
     get(address.url, Accept="text/html,*/*")
     pages.update(parts={"data": {}, "sections": {}}, ended=True)
     assert not all_taken(pages)
-    with urllib.request.urlopen(f"{address.url}events?page=new", timeout=10) as stream:
+    with urllib.request.urlopen(f"{address.url}events?page=new", timeout=SECONDS) as stream:
         assert b"event: end" in stream.read()
     assert not all_taken(pages)
     get(f"{address.url}page.json?page=new")
-    assert all_taken(pages, 20.0)
+    assert all_taken(pages, SECONDS)
 
 
 def test_a_port_in_use_and_a_wrong_address_are_mistakes() -> None:
@@ -186,7 +187,7 @@ def test_a_run_is_shown_while_it_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         assert parts["data"]["runs"]["multi_walk-2"][0]["train_loss"] == [0.5, 0.25]
         assert "It is still running." in parts["sections"]["lead"]
         assert "live-bar" in get(page.url)[1]
-        with urllib.request.urlopen(f"{page.url}events", timeout=10) as watching:
+        with urllib.request.urlopen(f"{page.url}events", timeout=SECONDS) as watching:
             page(report(40, (row(10, 0.25), row(20, math.nan))))  # some told again, and one that went wrong
             assert eventually(lambda: so_far(3))
             assert b"progress" in watching.readline()
@@ -197,10 +198,11 @@ def test_a_run_is_shown_while_it_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_report_costs_next_to_nothing_even_if_nobody_reads(tmp_path: Path) -> None:
     with live_page(tmp_path / "out", SPEC, "sim") as page:
-        began = time.perf_counter()
+        began, start = time.thread_time(), time.perf_counter()
         for number in range(2000):
             page(report(0, (row(number),)))
-        assert (time.perf_counter() - began) / 2000 < 0.001
+        assert (time.thread_time() - began) / 2000 < 0.001  # of the processor, which others may have meanwhile
+        assert time.perf_counter() - start < SECONDS  # nor does it wait for anybody
         ours, theirs = socket.socketpair()
         page._pipe.close()
         page._pipe = ours  # and nobody reads from the other end
@@ -237,9 +239,9 @@ def test_the_command_says_where_and_becomes_the_report(tmp_path: Path, browser: 
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(url_of(process))
-    page.wait_for_function("() => window.WalktalkLive && WalktalkLive.over", timeout=90_000)
+    page.wait_for_function("() => window.WalktalkLive && WalktalkLive.over")
     page.wait_for_selector("#replay:not([hidden]) .wr-stage")
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=SECONDS) == 0
     assert "this is the report now" in page.locator(".live-words").inner_text()
     assert page.locator("#results-table tbody tr").count() == 3
     assert page.evaluate("Walktalk.data.finished") is True
@@ -266,7 +268,7 @@ def test_ctrl_c_ends_the_page_too(tmp_path: Path) -> None:
     url = url_of(process)
     assert eventually(lambda: json.loads(get(f"{url}page.json")[1])["parts"], 60)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=SECONDS) == 130
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
 
@@ -275,7 +277,7 @@ def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
     process = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
     url = url_of(process)
     process.kill()
-    process.wait(timeout=30)
+    process.wait(timeout=SECONDS)
 
     def gone() -> bool:
         try:
@@ -289,7 +291,7 @@ def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
 
 def test_options_without_live_are_a_mistake(tmp_path: Path) -> None:
     process = command("run", "smoke", "--port", "9000", "--out", str(tmp_path / "out"))
-    assert process.wait(timeout=60) == 2
+    assert process.wait(timeout=SECONDS) == 2
     assert process.stderr is not None
     assert "add --live" in process.stderr.read()
 

@@ -237,7 +237,7 @@ def test_the_theme_is_the_system_s_until_it_is_chosen_and_the_chart_follows(stud
 def test_a_phone_shows_one_column_and_nothing_sticks_out(studies: Studies, visit: Visits, kind: str) -> None:
     page = visit(studies(kind) / "report.html", width=390).page
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    page.wait_for_function("() => document.documentElement.scrollWidth <= 390", timeout=5000)  # charts follow a resize
+    page.wait_for_function("() => document.documentElement.scrollWidth <= 390")  # charts follow a resize
     cards = page.locator(".card").evaluate_all("all => all.map(one => one.getBoundingClientRect().left)")
     assert len(set(cards)) == 1
     page.set_viewport_size({"width": 1200, "height": 900})
@@ -411,7 +411,8 @@ def test_what_is_shown_is_in_the_address_and_comes_again_from_it(studies: Studie
     wanted, link = shown(first), first.url
     assert "#show=test_accuracy&against=time" in link
     again = visit(path).page
-    again.goto(link)
+    again.goto(link)  # the same page: it is told of the address a moment later
+    again.wait_for_function("() => Walktalk.curves.state.metric === 'test_accuracy'")
     assert {**shown(again), "reading": None} == {**wanted, "reading": None, "range": shown(again)["range"]}
     assert shown(again)["range"] == pytest.approx(wanted["range"], rel=1e-4)
     assert again.is_checked("#axis-time")

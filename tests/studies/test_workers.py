@@ -13,8 +13,9 @@ import pytest
 from walktalk.core.errors import StudyError, UnavailableError, WalktalkError
 from walktalk.records import StudyFolder
 from walktalk.studies import make_spec, prepare
-from walktalk.studies.execution import ray_workers, workers
-from walktalk.studies.execution.ray_workers import Batch, RayCrew, do_batch
+from walktalk.studies.execution import run as execution
+from walktalk.studies.execution import workers
+from walktalk.studies.execution.run import Batch, RayCrew, do_batch
 from walktalk.studies.execution.workers import STARTS_AT_MOST, Crew, Share
 
 SPEC = {
@@ -89,7 +90,7 @@ def cluster(monkeypatch):
         {"Alive": alive, "Resources": {"CPU": count}} for count, alive in ((2.0, True), (8.0, True), (64.0, False))
     ]
     stand_in = SimpleNamespace(cluster_resources=lambda: {"CPU": 10.0}, nodes=lambda: nodes)
-    monkeypatch.setattr(ray_workers, "started_ray", lambda: stand_in)
+    monkeypatch.setattr(execution, "started_ray", lambda: stand_in)
 
 
 def test_memory_is_shared_by_what_a_machine_does_at_once_on_ray(tmp_path, cluster):

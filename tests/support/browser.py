@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+SECONDS = 120  # of a page that is waited for: far more than it needs, the machine may be busy
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox",
@@ -54,6 +55,7 @@ class Visit:
 
     def __init__(self, browser: Any, path: Path, *, width: int = 1200, theme: str = "light", address: str = "") -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        self.context.set_default_timeout(1000 * SECONDS)
         self.page: Any = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

@@ -9,8 +9,8 @@ import pytest
 
 from walktalk.core.errors import StudyError
 from walktalk.report import figures
-from walktalk.report.figures.phase import COLOURS, phase, readable_on
 from walktalk.report.figures.theory import apart, bound_curves, scaling, speed_up_figure
+from walktalk.report.figures.variants import COLOURS, phase, readable_on
 
 
 def texts(figure: object) -> str:

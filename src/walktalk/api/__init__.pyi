@@ -1,4 +1,3 @@
-from .advise import advise as advise
 from .callbacks import Audience as Audience
 from .callbacks import Callback as Callback
 from .callbacks import MLflow as MLflow
@@ -10,6 +9,7 @@ from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
 from .results import Run as Run
 from .train import Forecast as Forecast
+from .train import advise as advise
 from .train import compare as compare
 from .train import forecast as forecast
 from .train import train as train

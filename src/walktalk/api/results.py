@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor, nn
 
-from walktalk.api.arguments import errors_name_arguments
+from walktalk.api.training import errors_name_arguments
 from walktalk.core.errors import StudyError, suggestion
 from walktalk.learning import Trainer
 from walktalk.records import (

@@ -7,14 +7,16 @@ name the same fields, so that editors and type checkers know every keyword of a 
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, Literal, TypedDict, TypeVar
 
 from walktalk.api.callbacks import CallbackLike
-from walktalk.core.errors import SpecError, suggestion
+from walktalk.core.errors import SpecError, StudyError, UnavailableError, suggestion
 from walktalk.core.settings import meanings_in, misfit
 from walktalk.learning import Buffers, Schedule
 from walktalk.learning.tasks import Weights
@@ -228,3 +230,25 @@ def split_keywords(
     of_training = {field.name for field in fields(Training)}
     made = replace(training or Training(), **{name: keywords[name] for name in keywords if name in of_training})
     return made, {name: keywords[name] for name in keywords if name not in of_training}
+
+
+OPTIONS_AS_ARGUMENTS = {
+    r"another --out\b": "another folder",
+    r"--engine (\w+)": r'engine="\1"',
+    r"--(resume|overwrite)\b": r"\1=True",
+    r"--(out|memory|workers|device)\b": r"\1",
+}
+
+
+@contextmanager
+def errors_name_arguments() -> Iterator[None]:
+    """Makes errors that name options of the command line name the arguments of Python that do the same."""
+    try:
+        yield
+    except (StudyError, UnavailableError) as error:
+        said = str(error)
+        for option, argument in OPTIONS_AS_ARGUMENTS.items():
+            said = re.sub(option, argument, said)
+        if said == str(error):
+            raise
+        raise type(error)(said) from error

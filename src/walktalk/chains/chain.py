@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import ChainError
 from walktalk.core.lazy import later
-from walktalk.graphs import GraphLike, as_graph
+from walktalk.graphs import Floats, GraphLike, Ints, as_graph
 
 if TYPE_CHECKING:
     from scipy import sparse

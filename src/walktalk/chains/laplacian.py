@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from walktalk.chains.chain import Chain
-from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import ChainError
 from walktalk.core.lazy import later
+from walktalk.graphs import Floats, Ints
 
 # Smoothed-aggregation multigrid for the Laplacian of a graph (Vaněk, Mandel, Brezina, 1996), in array operations.
 #

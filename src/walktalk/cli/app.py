@@ -19,19 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from walktalk import __version__
-from walktalk.cli import (
-    advise,
-    algorithms,
-    certs,
-    chaos,
-    cluster,
-    machine,
-    node,
-    reproduction,
-    run,
-    study_results,
-    theory,
-)
+from walktalk.cli import advise, certs, chaos, cluster, machine, node, reproduction, run, study_results, theory
 from walktalk.core.errors import UserError
 
 USER_MISTAKE = 2
@@ -231,7 +219,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "plot": study_results.plot,
         "replay": study_results.replay,
     },
-    "Advice and theory": {"advise": advise.advise, "algorithms": algorithms.algorithms, "theory": theory.theory},
+    "Advice and theory": {"advise": advise.advise, "algorithms": advise.algorithms, "theory": theory.theory},
     "Real machines": {
         "node": node.node,
         "status": cluster.status,

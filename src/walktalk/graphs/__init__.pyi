@@ -17,8 +17,10 @@ from .classic import spanning_tree as spanning_tree
 from .classic import star as star
 from .classic import torus as torus
 from .classic import two_binary_trees as two_binary_trees
+from .graph import Floats as Floats
 from .graph import Graph as Graph
 from .graph import GraphLike as GraphLike
+from .graph import Ints as Ints
 from .graph import Rounds as Rounds
 from .graph import Sites as Sites
 from .graph import WeightedRounds as WeightedRounds

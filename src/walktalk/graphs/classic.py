@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from annotated_types import Ge, Le
 
-from walktalk.core.arrays import Ints
 from walktalk.core.errors import GraphError
 from walktalk.core.lazy import later
 from walktalk.core.seeds import Seed, as_seed
 from walktalk.core.settings import misfit
-from walktalk.graphs.graph import Graph, GraphLike, as_graph
+from walktalk.graphs.graph import Graph, GraphLike, Ints, as_graph
 
 if TYPE_CHECKING:
     from scipy.sparse import csgraph

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import GraphError
 from walktalk.core.lazy import later
 from walktalk.core.settings import misfit
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 else:
     nx, sparse = later("networkx"), later("scipy.sparse")
     csgraph = later("scipy.sparse.csgraph")
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Rounds(ABC):

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import GraphError
 from walktalk.core.settings import misfit
-from walktalk.graphs.graph import Graph, Sites
+from walktalk.graphs.graph import Floats, Graph, Ints, Sites
 
 
 def in_blocks(nodes: int, sites: int) -> Ints:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walktalk.core.errors import ModelError
-from walktalk.learning.memory import fewer_rows, is_out_of_memory
+from walktalk.learning.arithmetic import fewer_rows, is_out_of_memory
 from walktalk.learning.samples import Column, Samples, only, pieces
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, SharedBaseModel, StackedModel, row_losses
 from walktalk.learning.stacked.model import is_cross_entropy

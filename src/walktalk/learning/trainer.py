@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from walktalk.core.errors import ModelError
 from walktalk.learning.adapters import ProductMixing, mixing_of
-from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.arithmetic import Arithmetic, activation_allowance, fewer_rows, is_out_of_memory
 from walktalk.learning.evaluation import EvaluationSamples, Evaluator
-from walktalk.learning.memory import activation_allowance, fewer_rows, is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, row_optimizer
 from walktalk.learning.samples import Sampler, bytes_in_memory, only, pieces, some
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, one_thread, stack, use

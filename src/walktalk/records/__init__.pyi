@@ -9,8 +9,11 @@ from .checkpoint import save_checkpoint as save_checkpoint
 from .folder import ListedStudy as ListedStudy
 from .folder import RunFolder as RunFolder
 from .folder import StudyFolder as StudyFolder
+from .folder import check_folder as check_folder
 from .folder import existing_folder as existing_folder
 from .folder import folder_name as folder_name
+from .folder import opened_folder as opened_folder
+from .folder import replacing_files as replacing_files
 from .folder import studies_below as studies_below
 from .history import COLUMNS as COLUMNS
 from .history import RUN_COLUMNS as RUN_COLUMNS
@@ -19,9 +22,6 @@ from .history import frame as frame
 from .history import history_text as history_text
 from .history import read_history as read_history
 from .history import write_history as write_history
-from .opening import check_folder as check_folder
-from .opening import opened_folder as opened_folder
-from .opening import replacing_files as replacing_files
 from .trace import TRACE_COLUMNS as TRACE_COLUMNS
 from .trace import TraceRow as TraceRow
 from .trace import TraceWriter as TraceWriter

@@ -1,4 +1,7 @@
-"""A small cluster in this process: every node in a thread, on free ports of loopback."""
+"""A small cluster in this process: every node in a thread, on free ports of loopback.
+
+`running` starts one whose nodes are all there from the beginning; `crowd` one that nodes join and leave for good.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,25 @@ import numpy as np
 
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.protocols import Protocol, Send
+from walktalk.protocols import NetworkView, Protocol, Send
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import (
+    Cluster,
     Endpoint,
+    JoinRequest,
     Node,
     NodeSetup,
+    Place,
+    Roster,
     TrainingRequest,
     Tuning,
+    ask_to_join,
+    facts_of,
     free_ports,
+    make_certificates,
+    make_cluster,
     merge,
+    network_view,
     read_event_log,
 )
 from walktalk.runtimes.semantics import Packed, Stop
@@ -105,7 +117,7 @@ class SwitchedFaults:
 
 # -- A small cluster in this process: every node in a thread, on free ports of loopback -------------------------------
 
-SECONDS = 60  # a run that takes so long hangs
+SECONDS = 120.0  # a run that takes so long hangs, on a busy machine too
 
 
 class Killed(BaseException):
@@ -119,7 +131,7 @@ def quietly(run: Callable[[], None]) -> None:
 
 
 @dataclass
-class Cluster:
+class LocalCluster:
     """The nodes of a small cluster in this process, with their threads and folders."""
 
     nodes: list[Node]
@@ -183,7 +195,7 @@ def running(
     momentum: float = 0.0,
     trainer: QuadraticTrainer | None = None,
     **changes: Any,
-) -> Iterator[Cluster]:
+) -> Iterator[LocalCluster]:
     """Starts all nodes of a graph, and stops them in the end."""
     trainer = trainer or SlowTrainer(graph.nodes, momentum=momentum)
     network_view = all_network_views(graph)
@@ -193,7 +205,7 @@ def running(
     setups = [replace(setup, **changes) for setup in setups]
     nodes = [faulty_node(setup, trainer) for setup in setups]
     threads = [_thread(node, v) for v, node in enumerate(nodes)]
-    cluster = Cluster(nodes, threads, trainer, folder, setups)
+    cluster = LocalCluster(nodes, threads, trainer, folder, setups)
     for thread in threads:
         thread.start()
     try:
@@ -204,7 +216,9 @@ def running(
         cluster.wait()
 
 
-def kill_and_restart(cluster: Cluster, killed: list[int], at: float, seconds: float, with_walks: int | None) -> None:
+def kill_and_restart(
+    cluster: LocalCluster, killed: list[int], at: float, seconds: float, with_walks: int | None
+) -> None:
     """Let nodes die in the middle of whatever they do, and start them again from their checkpoints after a while."""
     end = time.monotonic() + SECONDS
     while any(cluster.nodes[v].status()["seconds"] < at or not cluster.nodes[v].state.begun for v in killed):
@@ -229,7 +243,7 @@ def kill_and_restart(cluster: Cluster, killed: list[int], at: float, seconds: fl
         thread.start()
 
 
-def last_output(cluster: Cluster) -> Floats:
+def last_output(cluster: LocalCluster) -> Floats:
     """The aggregate of the highest term, or the mean of what nodes recorded last."""
     held = {v: node.models.interpreter.output for v, node in enumerate(cluster.nodes)}
     terms = {v: output.aggregate_term for v, output in held.items() if output.aggregate is not None}
@@ -241,3 +255,100 @@ def last_output(cluster: Cluster) -> Floats:
     members = [held[v].members.get(key) for key, v in last.items()]
     models = [model.double().numpy() for model in members if model is not None]
     return np.asarray(np.mean(models, axis=0) if models else [np.nan])
+
+
+# -- A cluster that nodes join and leave for good ----
+
+LONG = Stop(time=600.0)
+
+
+@dataclass
+class Crowd:
+    """Nodes in this process that others join and leave, and the file that they are of."""
+
+    cluster: Cluster
+    graph: Graph
+    protocol: Protocol
+    trainer: SlowTrainer
+    nodes: dict[str, Node]
+    threads: dict[str, threading.Thread]
+
+    def setup(self, name: str, roster: Roster, around: NetworkView, cluster: Cluster) -> NodeSetup:
+        """What a node of that name is set up with."""
+        around = network_view(around, roster, name)
+        endpoint = cluster.endpoint(name, self.graph, roster)
+        return NodeSetup(
+            self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
+            roster=roster, dials=lambda other: cluster.dialled(name, other, roster), part=0, wait_for_neighbours=10.0,
+        )  # fmt: skip
+
+    def start(self, name: str, setup: NodeSetup) -> Node:
+        """Start a node in a thread of its own."""
+        node = Node(setup, self.trainer)
+        self.nodes[name] = node
+        self.threads[name] = threading.Thread(target=node.run, name=name, daemon=True)
+        self.threads[name].start()
+        return node
+
+    def knocks(self, name: str, contact: str = "n0", certificates: Path | None = None, **study: object) -> Node:
+        """One that was not in the file asks a node to let it join, and does."""
+        cluster = self.cluster.model_copy(update={"certificates": certificates or self.cluster.certificates})
+        roster, where = cluster.roster(self.graph), {"address": f"127.0.0.1:{free_ports(1)[0]}"}
+        place = Place.model_validate({**where, "reachable": not cluster.relay})
+        facts = facts_of({"algorithm": self.protocol.resilient_form(), **study}, self.trainer.initial())
+        needed = tuple(f"n{v}" for v in self.protocol.meets_newcomers)
+        ask_to_join(cluster, name, place, JoinRequest(contact, needed), facts, roster)
+        joined = cluster.with_joined(roster.entries.values())
+        joined = joined.model_copy(update={"nodes": {**joined.nodes, name: place}})
+        around = NetworkView(roster.number(name), self.graph.nodes, (), ())
+        return self.start(name, replace(self.setup(name, roster, around, joined), joins=True))
+
+    def trace(self) -> list[TraceRow]:
+        """What all of them have written down, in order."""
+        return merge(read_event_log(self.cluster.folder / name) for name in self.nodes)
+
+
+@contextmanager
+def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False, relay: str = "") -> Iterator[Crowd]:
+    """Starts all nodes of a graph, waits until they train, and stops them in the end.
+
+    Args:
+        folder: where they keep their records.
+        protocol: what they run.
+        graph: of the nodes that are there at first.
+        certified: whether each has a certificate.
+        relay: where they meet, if they cannot be reached otherwise.
+    """
+    names, where = [f"n{v}" for v in range(graph.nodes)], {"reachable": not relay}
+    nodes = {
+        n: {"address": f"127.0.0.1:{port}", **where} for n, port in zip(names, free_ports(len(names)), strict=True)
+    }
+    content = {"name": "test", "folder": str(folder / "records"), "lease": 3.0, "relay": relay, "nodes": nodes}
+    cluster = make_cluster(content)
+    if certified:
+        make_certificates(folder / "certs", {name: [] for name in (*names, "newcomer")})
+        cluster = cluster.model_copy(update={"certificates": folder / "certs"})
+    made = Crowd(cluster, graph, protocol, SlowTrainer(1), {}, {})
+    for name, around in zip(names, all_network_views(graph), strict=True):
+        made.start(name, made.setup(name, cluster.roster(graph), around, cluster))
+    try:
+        wait_for(lambda: all(done(node) > 3 for node in made.nodes.values()))
+        yield made
+    finally:
+        for node in made.nodes.values():
+            node.leave()
+        for thread in made.threads.values():
+            thread.join(SECONDS)
+
+
+def done(node: Node) -> int:
+    """How many trainings a node has ended."""
+    return node.progress.tally.own.iterations
+
+
+def wait_for(happens: Callable[[], bool], what: str = "it") -> None:
+    """Wait until something happens; `AssertionError` where it does not."""
+    end = time.monotonic() + SECONDS
+    while not happens():
+        assert time.monotonic() < end, f"{what} does not happen"
+        time.sleep(0.02)

@@ -21,7 +21,7 @@ from walktalk.runtimes.peers import read_event_log
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
-from walktalk.testing.crowd import crowd, done, wait_for
+from walktalk.testing.cluster import crowd, done, wait_for
 from walktalk.testing.engines import Outcome, simulated
 from walktalk.testing.quadratic import Floats, QuadraticTrainer
 from walktalk.testing.replay import Replay

@@ -16,7 +16,8 @@ from walktalk.core.plugins import REGISTRIES
 from walktalk.protocols import PROTOCOLS, Described, Machine, NetworkView, Protocol, together
 from walktalk.protocols.self_description import Demand
 from walktalk.reproduction import paper
-from walktalk.reproduction.paper import family, tune
+from walktalk.reproduction.paper import figures as family
+from walktalk.reproduction.paper import tune
 from walktalk.reproduction.paper.drawing import family as drawn
 
 

@@ -14,8 +14,7 @@ from walktalk.core.seeds import Seed
 from walktalk.graphs import complete, cycle
 from walktalk.records import read_history
 from walktalk.reproduction import published
-from walktalk.reproduction.published.lost_messages import FirstCode
-from walktalk.reproduction.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
+from walktalk.reproduction.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, FirstCode, peers
 from walktalk.reproduction.published.sorted_mnist import CodedCECA, grid
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import EvaluateOp, Fault, FaultPlan, RunSetup, Simulation

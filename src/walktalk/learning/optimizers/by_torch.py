@@ -12,8 +12,15 @@ from torch import Tensor
 
 from walktalk.core.errors import ModelError
 from walktalk.core.settings import misfit
-from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer, Spread, to_rows, to_vector
-from walktalk.learning.optimizers.sgd_and_adam import RowAdam, RowSGD
+from walktalk.learning.optimizers.sgd_and_adam import (
+    OptimizerWave,
+    RowAdam,
+    RowOptimizer,
+    RowSGD,
+    Spread,
+    to_rows,
+    to_vector,
+)
 
 # -- An optimizer as a person names it, checked before anything is trained --------------------------------------------
 

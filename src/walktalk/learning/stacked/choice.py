@@ -13,14 +13,13 @@ from walktalk.core.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.kernels import is_possible
 from walktalk.learning.samples import seeded
-from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.compiled import CompiledModel
 from walktalk.learning.stacked.cpu import prepared_for_images
-from walktalk.learning.stacked.layers import is_patchwise
-from walktalk.learning.stacked.model import RowByRowLoss, StackedModel, TracedModel, VmapModel, row_losses
+from walktalk.learning.stacked.model import ChainModel, RowByRowLoss, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel
 from walktalk.learning.stacked.shared_base import NoDropout, SharedBaseModel
 from walktalk.learning.stacked.tensors import NotStackable
+from walktalk.learning.stacked.traced import is_patchwise
 from walktalk.learning.task import Loss, is_partly_frozen, to_training
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory

@@ -18,7 +18,7 @@ from torch import Tensor, manual_seed, nn
 from torch.random import fork_rng
 
 from walktalk.core.errors import ModelError
-from walktalk.learning.memory import machine_memory
+from walktalk.learning.arithmetic import machine_memory
 from walktalk.learning.samples import Column, Reader, Samples
 from walktalk.learning.task import Loss, Metric, Task, with_trainable
 from walktalk.learning.tasks.own_model import Fitted, check_numbers, check_types, fit

@@ -21,4 +21,3 @@ from .part import OnDemand as OnDemand
 from .part import Part as Part
 from .part import gap_in as gap_in
 from .part import named_target as named_target
-from .splitting import split as split

@@ -25,8 +25,6 @@ from .network import class_counts as class_counts
 from .network import network as network
 from .network import partition as partition
 from .network import positions as positions
-from .phase import phase as phase
-from .phase import phase_grid as phase_grid
 from .style import GREY as GREY
 from .style import OPENING as OPENING
 from .style import WALK_COLOURS as WALK_COLOURS
@@ -48,5 +46,7 @@ from .theory import bound_curves as bound_curves
 from .theory import scaling as scaling
 from .theory import speed_up_figure as speed_up_figure
 from .timeline import timeline as timeline
+from .variants import phase as phase
+from .variants import phase_grid as phase_grid
 from .variants import threshold as threshold
 from .variants import variants as variants

@@ -13,7 +13,7 @@ from walktalk.core.errors import SpecError, UserError
 from walktalk.core.settings import complete, settings_of
 from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, private, screened
 from walktalk.runtimes.semantics import OptimizerState
-from walktalk.studies.spec.fields import Section, key
+from walktalk.studies.spec.sections import Section, key
 
 MEMORY: dict[OptimizerState, str] = {  # in titles
     "visit": "optimizer fresh at each visit",

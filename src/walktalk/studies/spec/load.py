@@ -15,7 +15,7 @@ from walktalk.graphs import topology_settings
 from walktalk.learning import tasks
 from walktalk.records import yaml_text
 from walktalk.studies.spec.algorithm import expand
-from walktalk.studies.spec.fields import spec_error
+from walktalk.studies.spec.sections import spec_error
 from walktalk.studies.spec.sources import parsed, read_study
 from walktalk.studies.spec.study import StudySpec
 

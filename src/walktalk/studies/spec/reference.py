@@ -12,8 +12,7 @@ from walktalk.graphs import TOPOLOGIES
 from walktalk.learning import tasks
 from walktalk.protocols import PROTOCOLS
 from walktalk.studies.spec.algorithm import AlgorithmSpec, PrivacySpec
-from walktalk.studies.spec.fields import allowed_text
-from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, TaskSpec
+from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, TaskSpec, allowed_text
 from walktalk.studies.spec.study import (
     EvaluateSpec,
     ScheduleSpec,

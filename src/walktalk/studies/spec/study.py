@@ -18,8 +18,7 @@ from walktalk.records import folder_name
 from walktalk.runtimes.semantics import OptimizerState
 from walktalk.runtimes.simulator import lines_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec
-from walktalk.studies.spec.fields import Section, Whole, key
-from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, TaskSpec
+from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, Section, TaskSpec, Whole, key
 
 COUNT = "a whole number from 1 to 1e15"  # beyond it a float, as times and bits are, no longer counts by ones
 SECONDS = "a number from 1e-9 to 1e9 (seconds)"

@@ -1,9 +1,0 @@
-"""Types of the arrays that graphs, chains and theory compute with."""
-
-from __future__ import annotations
-
-import numpy as np
-import numpy.typing as npt
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
