@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
 from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
+
+
+OfEach: TypeAlias = float | Sequence[float] | Mapping[str, float]
+"""One number for all nodes, a list with one for each, or numbers by the nodes' names."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,7 @@ class PoissonTiming:
 class NetworkTiming:
     """Computation and communication, each with its own time."""
 
-    compute: float | Sequence[float] | Mapping[str, float] = (
-        1.0  # seconds of one local training: of all, or of each node
-    )
+    compute: OfEach = 1.0  # seconds of one local training: one number for all nodes, or one for each
     spread: float = 0.0  # σ of the log-normal factor on every computation; its mean is 1
     straggler_share: float = 0.0  # share of the nodes that are slow
     straggler_slowdown: float = 1.0  # how many times slower they are
@@ -106,9 +109,7 @@ def is_list(given: object) -> bool:
     return isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str)
 
 
-def of_each(
-    name: str, given: float | Sequence[float] | Mapping[str, float], nodes: int, names: Sequence[str] | None
-) -> list[float]:
+def of_each(name: str, given: OfEach, nodes: int, names: Sequence[str] | None) -> list[float]:
     """A value for each node, from one for all, a list with one for each, or a mapping by name.
 
     Args:
