@@ -47,7 +47,7 @@ def optimizer_section(given: Any) -> Mapping[str, Any]:
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
         if isinstance(given, partial) and given.args:
             raise _no("optimizer", given, "a class of torch.optim with settings by name, such as lr=0.1")
-        if vars(torch.optim).get(kind.__name__) is not kind:
+        if getattr(torch.optim, kind.__name__, object) is not kind:
             raise SpecError(
                 f"optimizer: {kind.__name__} is not torch's own; give it with the task: wt.tasks.torch(…, optimizers="
                 f"{{'*': functools.partial({kind.__name__}, lr=…)}})"
