@@ -36,8 +36,7 @@ from walktalk.learning.adapters import lora
 from walktalk.learning.models.language import LanguageClassifier
 from walktalk.learning.stacked import SequentialModel, SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of
-from walktalk.learning.training.forms import RowTraining
-from walktalk.learning.training.graphs import GraphedTraining
+from walktalk.learning.training.forms import GraphedTraining, RowTraining
 from walktalk.testing.bench.training import peak_rate
 
 SMOLLM2 = {

@@ -21,7 +21,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows
-from walktalk.learning.data.files import CropAndFlip
+from walktalk.learning.data import CropAndFlip
 from walktalk.learning.models import resnet20
 
 NODES, SAMPLES, STEPS, BATCH = 20, 10_000, 5, 32

@@ -15,7 +15,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk.learning import Trainer
-from walktalk.learning.training.graphs import SIZES
+from walktalk.learning.training.forms import SIZES
 from walktalk.records import RUN_COLUMNS, write_history
 from walktalk.runtimes.stacked import WavePolicy
 from walktalk.studies import PlannedRun, Progress, Runner, RunRecord

@@ -8,7 +8,7 @@ import numpy as np
 
 from claims.spread import Cell, percent, spread, table
 from walktalk.core.seeds import Seed
-from walktalk.learning.tasks.parts import split_by_class
+from walktalk.learning.tasks.images import split_by_class
 
 CLASSES, IMAGES, NODES, SEEDS = 10, 50_000, 20, 20  # of CIFAR-10 and of the runs
 LABELS = np.repeat(np.arange(CLASSES), IMAGES // CLASSES)

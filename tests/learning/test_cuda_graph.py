@@ -7,8 +7,8 @@ import torch
 
 from walktalk.learning import Trainer, TrainingRows, tasks
 from walktalk.learning.training import TrainedRows
-from walktalk.learning.training import graphs as cuda_graph
-from walktalk.learning.training.graphs import SIZES, GraphedTraining
+from walktalk.learning.training import forms as cuda_graph
+from walktalk.learning.training.forms import SIZES, GraphedTraining
 
 
 def doubling(given):

@@ -22,7 +22,7 @@ from walktalk.learning.optimizers import Chosen
 from walktalk.learning.stacked import TracedModel, use
 from walktalk.learning.stacked.choice import gradients_of
 from walktalk.learning.stacked.fused import ConvUnit, ResidualRecipe
-from walktalk.learning.training.graphs import InPlaceTraining
+from walktalk.learning.training.forms import InPlaceTraining
 from walktalk.testing.bench.models import TextTransformer, VisionTransformer
 from walktalk.transforms.codecs import Part
 

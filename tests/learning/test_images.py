@@ -16,8 +16,8 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.core.errors import DataError, ModelError
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows, data, tasks
-from walktalk.learning.data import files
-from walktalk.learning.data.files import RECORD, CropAndFlip, cifar_batch, idx
+from walktalk.learning import data as files
+from walktalk.learning.data import RECORD, CropAndFlip, cifar_batch, idx
 from walktalk.learning.models import resnet20
 from walktalk.learning.stacked import SequentialModel, TracedModel
 

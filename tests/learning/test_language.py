@@ -15,9 +15,8 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import OptimizerSpec, Trainer, TrainingRows, tasks
-from walktalk.learning.data import multinli
-from walktalk.learning.data.multinli import hub
-from walktalk.learning.models.language import check_reads
+from walktalk.learning.models import language as multinli
+from walktalk.learning.models.language import check_reads, hub
 from walktalk.learning.stacked import SequentialModel, SharedBaseModel, stack
 
 transformers = pytest.importorskip("transformers")
@@ -380,7 +379,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(data, monkeypatch, capsys):
     with hub("something") as answers:
         assert not answers
         assert constants.HF_HUB_OFFLINE is True
-    monkeypatch.setattr("walktalk.learning.data.multinli.answers", lambda: True)
+    monkeypatch.setattr("walktalk.learning.models.language.answers", lambda: True)
     with hub("something") as answers:
         assert answers
         assert constants.HF_HUB_OFFLINE is False

@@ -15,9 +15,9 @@ from walktalk.learning import tasks
 from walktalk.learning.models import BatchSoftmaxConv
 from walktalk.learning.stacked import TracedModel
 from walktalk.learning.stacked.choice import agrees
-from walktalk.learning.stacked.layers import channel_dropout
 from walktalk.learning.stacked.tensors import Pass, StackedTensor
-from walktalk.learning.tasks.parts import sorted_and_cut, split_by_class
+from walktalk.learning.stacked.traced import channel_dropout
+from walktalk.learning.tasks.images import sorted_and_cut, split_by_class
 
 
 @pytest.fixture

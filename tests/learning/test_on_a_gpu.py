@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, TrainingRows, row_optimizer, trainer
 from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, choice
-from walktalk.learning.training.graphs import InPlaceTraining
+from walktalk.learning.training.forms import InPlaceTraining
 
 from . import plain
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from walktalk.core.errors import DataError
 from walktalk.learning import Task, tasks
 from walktalk.learning.tasks import cifar10, fashion_mnist
-from walktalk.learning.tasks.parts import Node, only_part, part_wanted
+from walktalk.learning.tasks.registry import Node, only_part, part_wanted
 
 
 def anything(folder: str = ".", part: str | None = None) -> Task: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from walktalk.learning.data.multinli import quietly
+from walktalk.learning.models.language import quietly
 
 
 def test_retries_of_the_hub_are_not_shown_and_afterwards_all_is_as_before(caplog):

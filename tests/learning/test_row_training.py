@@ -19,7 +19,7 @@ from walktalk.learning.stacked.choice import is_random
 from walktalk.learning.stacked.sequential import seeds_of
 from walktalk.transforms.codecs import hashed
 
-MEMORY = sys.modules["walktalk.learning.memory"]
+MEMORY = sys.modules["walktalk.learning.arithmetic"]
 OPTIMIZERS = {
     "sgd": OptimizerSpec("sgd", 0.05),
     "nesterov": OptimizerSpec("sgd", 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),

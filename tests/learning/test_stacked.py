@@ -292,8 +292,8 @@ def test_dropout_is_a_function_of_the_rows_key(make, kind):
 
 
 def test_dropout_keeps_the_right_share():
-    from walktalk.learning.stacked.layers import dropout
     from walktalk.learning.stacked.tensors import Pass, StackedTensor
+    from walktalk.learning.stacked.traced import dropout
 
     ones = torch.ones(3, 100, 400)
     out = dropout(

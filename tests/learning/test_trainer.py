@@ -299,7 +299,7 @@ def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
     whole = Trainer(task, batch_size=8, local_steps=2, optimizer=spec)
     assert whole.rows_at_once is not None
     assert whole.rows_at_once > 100
-    monkeypatch.setattr("walktalk.learning.memory.CPU_BYTES", 2**31 // whole.rows_at_once * 2)
+    monkeypatch.setattr("walktalk.learning.arithmetic.CPU_BYTES", 2**31 // whole.rows_at_once * 2)
     pieces = Trainer(task, batch_size=8, local_steps=2, optimizer=spec)
     assert pieces.rows_at_once in (1, 2)
     rows, parts, keys, lr = wave(whole, 5)

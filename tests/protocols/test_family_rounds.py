@@ -20,6 +20,7 @@ from walktalk.core.errors import GraphError, SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.graphs.changing_rounds import RandomSubgraphs
+from walktalk.learning import TrainingRows
 from walktalk.protocols import (
     CECA,
     D2,
@@ -541,8 +542,8 @@ def test_the_mean_of_d2_stays_where_no_gradient_moves_it(monkeypatch: pytest.Mon
     """
     dice = torch.Generator().manual_seed(0)
 
-    def stirred(self: Unlike, rows: torch.Tensor, *rest: object) -> tuple[torch.Tensor, None]:
-        return rows + 1e-4 * torch.randn(rows.shape, generator=dice), None
+    def stirred(self: Unlike, given: TrainingRows) -> tuple[torch.Tensor, None]:
+        return given.rows + 1e-4 * torch.randn(given.rows.shape, generator=dice), None
 
     monkeypatch.setattr(Unlike, "train", stirred)
     ended = run(D2(lazy=False), graphs.cycle(3), 1000)

@@ -102,9 +102,10 @@ def run(
         row = engine.executor.blend([(engine.planner.rows[0, one], weight) for one, weight in terms])
         return np.asarray(row.double().numpy())
 
-    members = [value(what.members[v]) for v in sorted(what.members)]
+    members = [value(terms) for terms in what.output.in_order()]
     slots = [{slot: value(terms) for slot, terms in what.slots[v].items()} for v in range(graph.nodes)]
-    return Ended(np.stack(members), value(tuple(engine.simulations[0].output())), slots, trainer, 8 * what.bytes, trace)
+    output = value(tuple(engine.simulations[0].output()))
+    return Ended(np.stack(members), output, slots, trainer, 8 * what.traffic.bytes, trace)
 
 
 def matrix(graph: Graph, round_: int = 0) -> np.ndarray:

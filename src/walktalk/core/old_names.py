@@ -40,6 +40,7 @@ MODULES = {
     "walktalk.interactive": "walktalk.api",
     "walktalk.lazy": "walktalk.core.lazy",
     "walktalk.learning.given": "walktalk.learning.user_data",
+    "walktalk.learning.memory": "walktalk.learning.arithmetic",
     "walktalk.learning.stacked.written": "walktalk.learning.stacked.compiled",
     **{f"walktalk.learning.tasks.{name}": "walktalk.learning.tasks.images" for name in _IMAGES},
     "walktalk.mkl": "walktalk.core.cpu",
@@ -90,7 +91,10 @@ NAMES = {
         "WrittenModel": "walktalk.learning.stacked:CompiledModel",
         "seeded": "walktalk.learning.samples:seeded",
     },
-    "walktalk.learning.user_data": {"Given": "walktalk.learning.user_data:NamedColumns"},
+    "walktalk.learning.user_data": {
+        "Given": "walktalk.learning.user_data:NamedColumns",
+        "split": "walktalk.learning:split",
+    },
     "walktalk.protocols": {
         "ELSEWHERE": "walktalk.protocols:PROTOCOLS.aliases",
         "Outside": "walktalk.protocols:Context",

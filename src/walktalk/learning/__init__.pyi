@@ -6,12 +6,13 @@ from . import partition as partition
 from . import tasks as tasks
 from .adapters import lora as lora
 from .arithmetic import Arithmetic as Arithmetic
+from .arithmetic import is_out_of_memory as is_out_of_memory
+from .arithmetic import machine_memory as machine_memory
 from .evaluation import EvaluationSamples as EvaluationSamples
-from .memory import is_out_of_memory as is_out_of_memory
-from .memory import machine_memory as machine_memory
 from .optimizers import OptimizerSpec as OptimizerSpec
 from .optimizers import Schedule as Schedule
 from .optimizers import row_optimizer as row_optimizer
+from .partition import split as split
 from .task import Loss as Loss
 from .task import Task as Task
 from .task import frozen_numbers as frozen_numbers
@@ -19,4 +20,3 @@ from .trainer import Buffers as Buffers
 from .trainer import Trainer as Trainer
 from .training import Extras as Extras
 from .training import TrainingRows as TrainingRows
-from .user_data import split as split

@@ -12,8 +12,15 @@ from torch import Tensor
 
 from walktalk.core.errors import ModelError
 from walktalk.core.settings import misfit
-from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer, Spread, to_rows, to_vector
-from walktalk.learning.optimizers.sgd_and_adam import RowAdam, RowSGD
+from walktalk.learning.optimizers.sgd_and_adam import (
+    OptimizerWave,
+    RowAdam,
+    RowOptimizer,
+    RowSGD,
+    Spread,
+    to_rows,
+    to_vector,
+)
 
 # -- An optimizer as a person names it, checked before anything is trained --------------------------------------------
 
@@ -122,6 +129,8 @@ class RowTorch(RowOptimizer):
     order of their names.
     """
 
+    waits = True
+
     def __init__(self, kind: type[torch.optim.Optimizer], arguments: dict[str, Any]) -> None:
         self.kind = kind
         self.arguments = arguments
@@ -198,6 +207,10 @@ class Clipped(RowOptimizer):
     def __post_init__(self) -> None:
         if not self.norm > 0:
             raise misfit("training.clip_norm", self.norm, "a number above 0", ModelError)
+
+    @property
+    def waits(self) -> bool:  # type: ignore[override]
+        return self.inner.waits
 
     def state_width(self, parameters: int) -> int:
         return self.inner.state_width(parameters)

@@ -1,10 +1,10 @@
-from .chain import ChainModel as ChainModel
 from .choice import OpaqueLoss as OpaqueLoss
 from .choice import active_dropouts as active_dropouts
 from .choice import stack as stack
 from .choice import use as use
 from .compiled import CompiledModel as CompiledModel
 from .cpu import one_thread as one_thread
+from .model import ChainModel as ChainModel
 from .model import RowByRowLoss as RowByRowLoss
 from .model import StackedModel as StackedModel
 from .model import TracedModel as TracedModel

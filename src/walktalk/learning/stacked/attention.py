@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -129,19 +129,22 @@ FEW_TOKENS = 64  # up to here products and a softmax take less time than torch's
 Mask = Tensor | StackedTensor | None  # a tensor is the same for all rows
 
 
-def attend(
-    run: Pass,
-    q: StackedTensor,
-    k: StackedTensor,
-    v: StackedTensor,
-    attn_mask: Mask = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> StackedTensor:
-    """torch's `scaled_dot_product_attention` on [W, B, heads, T, d]; with dropout, step by step."""
+class AttentionCall(NamedTuple):
+    """What torch's `scaled_dot_product_attention` is called with, by its names."""
+
+    query: Any  # [W, B, heads, T, d], as the next two: a StackedTensor, or a value of a compiled model
+    key: Any
+    value: Any
+    attn_mask: Any = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+
+def attend(run: Pass, call: AttentionCall) -> StackedTensor:
+    """torch's `scaled_dot_product_attention` of many models; with dropout, step by step."""
+    q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa = call
     if enable_gqa or q.tensor.dim() < 4:
         raise NotStackable("this kind of attention")
     mask = attn_mask.joined() if isinstance(attn_mask, StackedTensor) else attn_mask
@@ -184,22 +187,24 @@ def packed(q: StackedTensor, k: StackedTensor, v: StackedTensor) -> Tensor | Non
 
 def multihead_attention(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, run: Pass) -> Any:
     """Runs a torch.nn.MultiheadAttention of many models; the weights beside its result are not computed."""
-    return attended(module, get, run, *args, **kwargs), None
+    return attended(module, get, run, MultiheadCall(*args, **kwargs)), None
 
 
-def attended(
-    module: nn.MultiheadAttention,
-    get: Get,
-    run: Pass,
-    query: StackedTensor,
-    key: StackedTensor,
-    value: StackedTensor,
-    key_padding_mask: Mask = None,
-    need_weights: bool = True,
-    attn_mask: Mask = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> StackedTensor:
+class MultiheadCall(NamedTuple):
+    """What a torch.nn.MultiheadAttention is called with, by its names."""
+
+    query: StackedTensor
+    key: StackedTensor
+    value: StackedTensor
+    key_padding_mask: Mask = None
+    need_weights: bool = True
+    attn_mask: Mask = None
+    average_attn_weights: bool = True
+    is_causal: bool = False
+
+
+def attended(module: nn.MultiheadAttention, get: Get, run: Pass, call: MultiheadCall) -> StackedTensor:
+    query, key, value = call[:3]
     if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
         raise NotStackable("this kind of MultiheadAttention")
     rows = query.rows
@@ -218,9 +223,9 @@ def attended(
             for x, w, b in given
         ]
         q, k, v = (StackedTensor(part.unflatten(-1, (module.num_heads, -1)).transpose(2, 3), rows) for part in tokens)
-    causal = is_causal and key_padding_mask is None
-    mask = None if causal else merged(key_padding_mask, attn_mask)
-    mixed = attend(run, q, k, v, mask, module.dropout, causal).tensor.transpose(2, 3).flatten(-2)
+    causal = call.is_causal and call.key_padding_mask is None
+    mask = None if causal else merged(call.key_padding_mask, call.attn_mask)
+    mixed = attend(run, AttentionCall(q, k, v, mask, module.dropout, causal)).tensor.transpose(2, 3).flatten(-2)
     out = batched_linear(mixed, get("out_proj.weight"), None if module.out_proj.bias is None else get("out_proj.bias"))
     return StackedTensor(out if module.batch_first else out.transpose(1, 2), rows)
 
@@ -258,19 +263,8 @@ def encoded(
     is_causal: bool = False,
 ) -> StackedTensor:
     def attention(x: Tensor, entering: StackedTensor) -> Tensor:
-        out = attended(
-            module.self_attn,
-            under(get, "self_attn"),
-            run,
-            entering,
-            entering,
-            entering,
-            src_key_padding_mask,
-            False,
-            src_mask,
-            True,
-            is_causal,
-        )
+        seen = MultiheadCall(entering, entering, entering, src_key_padding_mask, False, src_mask, True, is_causal)
+        out = attended(module.self_attn, under(get, "self_attn"), run, seen)
         return run.added(x, out.tensor, module.dropout1.p)
 
     def perceptron(x: Tensor, entering: StackedTensor) -> Tensor:

@@ -23,7 +23,7 @@ used; no script of them was kept:
 
 | case | where | without and with |
 | --- | --- | --- |
-| what a step frees stays with the process | `memory.keep_freed_memory` | ResNet-20: 131.5 and 123.0 ms a step |
+| what a step frees stays with the process | `arithmetic.keep_freed_memory` | ResNet-20: 131.5 and 123.0 ms a step |
 | rows of large models are laid out once | `training/forms.py` | language model, Adam: 2.03 and 1.12 s a step |
 | biases added behind the product | `products.BatchedLinear` | the same in two thirds of the time |
 | weights of a layer norm in the next product | `products.FoldedLinear` | not measured |

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walktalk.learning.stacked.attention import attend
+from walktalk.learning.stacked.attention import AttentionCall, attend
 from walktalk.learning.stacked.tensors import NotStackable, Pass, StackedTensor
 
 ELEMENT_WISE = frozenset(
@@ -46,7 +46,7 @@ def call(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict
     if name in BINARY and len(args) == 2 and not kwargs:
         return binary(getattr(operator, name) if name != "div" else operator.truediv, *args)
     if function is IS_ATTENTION:
-        return attend(run, *args, **kwargs)
+        return attend(run, AttentionCall(*args, **kwargs))
     if function in POOLS and isinstance(x, StackedTensor) and not isinstance(function, str):
         return StackedTensor(function(x.folded(), *args[1:], **kwargs), x.rows, True)
     if name in ELEMENT_WISE and isinstance(x, StackedTensor):

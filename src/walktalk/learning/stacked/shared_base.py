@@ -22,10 +22,10 @@ from torch.overrides import TorchFunctionMode
 from walktalk.learning.kernels import attend_in_groups, can_attend_in_groups
 from walktalk.learning.models import LoraLinear
 from walktalk.learning.samples import seeded
-from walktalk.learning.stacked.layers import layer_of
 from walktalk.learning.stacked.model import PassedModel
 from walktalk.learning.stacked.products import batched_adapter
 from walktalk.learning.stacked.tensors import NotStackable, Pass, RowLayout, StackedTensor
+from walktalk.learning.stacked.traced import layer_of
 from walktalk.learning.task import Loss, is_partly_frozen, sharing_copy, still_parts
 
 MANY_PARAMETERS = 2**24  # from which on few samples fill a device

@@ -7,11 +7,11 @@ from .mnli import mnli as mnli
 from .own import Weights as Weights
 from .own import starting_from as starting_from
 from .own import torch as torch
-from .parts import NEWCOMER as NEWCOMER
-from .parts import Node as Node
 from .quadratic import QuadraticFacts as QuadraticFacts
 from .quadratic import quadratic as quadratic
+from .registry import NEWCOMER as NEWCOMER
 from .registry import TASKS as TASKS
+from .registry import Node as Node
 from .registry import build as build
 from .registry import build_part as build_part
 from .registry import section_of as section_of

@@ -6,7 +6,7 @@ import gzip
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -17,12 +17,11 @@ from torch.nn import functional
 from walktalk.core.errors import DataError
 from walktalk.core.seeds import Seed, as_seed
 from walktalk.core.settings import misfit
-from walktalk.learning.data import locate
-from walktalk.learning.data.files import CIFAR10, FASHION_MNIST, MNIST, CropAndFlip, cifar_batch, idx, normalized
+from walktalk.learning.data import CIFAR10, FASHION_MNIST, MNIST, CropAndFlip, cifar_batch, idx, locate, normalized
 from walktalk.learning.models import BatchSoftmaxConv, resnet20, small_conv, vgg11
 from walktalk.learning.models.convolutional import GROUPS, Norm
+from walktalk.learning.partition import balanced_dirichlet, by_label, even_dirichlet, iid, own_part, true_dirichlet
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.parts import Kind, check_samples, own_samples, sorted_and_cut, split_by_class
 
 TEST_SHARE = 5  # every fifth sample, after shuffling, is kept for the test
 
@@ -285,3 +284,58 @@ def random_images(nodes: int = 20, samples: int = 10_000, seed: int = 0, norm: N
     return Task(
         "random images", resnet20(norm=norm), functional.cross_entropy, inputs, targets, parts, augment=CropAndFlip()
     )
+
+
+# How a task with classes splits its data: iid, by Dirichlet(alpha), by label, or sorted and cut.
+
+Kind: TypeAlias = Literal["dirichlet", "balanced", "even"]
+
+
+def own_samples(
+    images: np.ndarray, labels: np.ndarray, parts: list[np.ndarray], part: int | None
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Images, labels and parts as a node has them: its own alone; all of them where everybody's are wanted."""
+    mine = own_part(parts, part)
+    return (images, labels, parts) if mine is None else (images[mine], labels[mine], [np.arange(len(mine))])
+
+
+def check_samples(samples: int | None, most: int) -> None:
+    """Checks that there can be so many samples; None: all of them."""
+    if samples is not None and not 1 <= samples <= most:
+        raise misfit("samples", samples, f"1 to {most}", DataError)
+
+
+def split_by_class(
+    labels: np.ndarray,
+    nodes: int,
+    seed: Seed,
+    alpha: float | None,
+    labels_per_node: int | None = None,
+    kind: Kind = "dirichlet",
+    split_seed: int | None = None,
+) -> list[np.ndarray]:
+    """Splits samples by their classes; only one of alpha and labels_per_node may be given.
+
+    kind: with alpha, the plain Dirichlet split; `balanced`, the published one; or `even`, the same cut anew into equal
+    pieces, in the order of the nodes, as RelaySGD's authors do. split_seed: of the even split, that of published code.
+    """
+    if split_seed is not None and (alpha is None or kind != "even"):
+        raise DataError(f"split_seed: {split_seed} is of published even splits; take split: even with an alpha")
+    if alpha is not None and labels_per_node is not None:
+        raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
+    if labels_per_node is not None:
+        return by_label(labels, nodes, labels_per_node, seed)
+    if alpha is None:
+        return iid(len(labels), nodes, seed)
+    if kind == "dirichlet":
+        return true_dirichlet(labels, nodes, alpha, seed)
+    if kind == "balanced":
+        return balanced_dirichlet(labels, nodes, alpha, seed)
+    return even_dirichlet(labels, nodes, alpha, seed if split_seed is None else np.random.RandomState(split_seed))
+
+
+def sorted_and_cut(labels: np.ndarray, nodes: int) -> list[np.ndarray]:
+    """All samples in the order of their labels, cut into equal pieces: one or two classes a node."""
+    if nodes > len(labels):
+        raise DataError(f"nodes: {nodes} is more than the {len(labels)} samples there are; every node needs one")
+    return np.array_split(np.argsort(labels, kind="stable"), nodes)

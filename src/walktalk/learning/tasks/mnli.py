@@ -16,12 +16,10 @@ from walktalk.core.errors import DataError, ModelError
 from walktalk.core.seeds import Seed, as_seed
 from walktalk.core.settings import misfit
 from walktalk.learning.adapters import settings_from, with_lora
-from walktalk.learning.data.multinli import Pair, multinli
-from walktalk.learning.models.language import Head, check_reads, encode, lengths, load_language_model
-from walktalk.learning.partition import by_key, iid, true_dirichlet
+from walktalk.learning.models.language import Head, Pair, check_reads, encode, lengths, load_language_model, multinli
+from walktalk.learning.partition import by_key, iid, own_part, true_dirichlet
 from walktalk.learning.samples import seeded
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.parts import own_part
 
 Split: TypeAlias = Literal["iid", "genre"]
 NEW_HEADS = ("score", "classifier", "classification_head")  # as models of transformers call them

@@ -1,7 +1,7 @@
 from .chain import ChainTraining as ChainTraining
 from .forms import TrainingForms as TrainingForms
 from .forms import possible_forms as possible_forms
-from .graphs import say_that_none_works as say_that_none_works
+from .forms import say_that_none_works as say_that_none_works
 from .rows import Extras as Extras
 from .rows import StackedTraining as StackedTraining
 from .rows import TrainedRows as TrainedRows

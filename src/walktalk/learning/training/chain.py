@@ -1,6 +1,6 @@
 """Training of multilayer perceptrons on a CPU, in memory that is laid out once and used for every wave.
 
-The arithmetic is that of `stacked.chain`, bit for bit. For models this small, getting memory for every product and
+The arithmetic is that of `stacked.ChainModel`, bit for bit. For models this small, getting memory for every product and
 making views of it takes as long as the products: laid out ahead, a wave of five takes half the time, one of sixty
 four fifths.
 

@@ -3,7 +3,10 @@ from .contents import Encoded as Encoded
 from .contents import Evaluate as Evaluate
 from .contents import EvaluatedModel as EvaluatedModel
 from .contents import OptimizerState as OptimizerState
+from .contents import Output as Output
+from .contents import Releases as Releases
 from .contents import Stop as Stop
+from .contents import Traffic as Traffic
 from .contents import Work as Work
 from .contents import is_mean as is_mean
 from .interpreter import FLOAT_BYTES as FLOAT_BYTES
@@ -12,9 +15,6 @@ from .interpreter import Interpreter as Interpreter
 from .interpreter import Packed as Packed
 from .interpreter import Scale as Scale
 from .interpreter import made as made
-from .outcome import Output as Output
-from .outcome import Releases as Releases
-from .outcome import Traffic as Traffic
 from .player import Player as Player
 from .player import Watcher as Watcher
 from .player import parsed as parsed

@@ -32,8 +32,16 @@ from walktalk.protocols import (
     control_bytes,
 )
 from walktalk.records import TraceRow
-from walktalk.runtimes.semantics.contents import Content, Contents, Encoded, OptimizerState, Work
-from walktalk.runtimes.semantics.outcome import Output, Releases, Traffic
+from walktalk.runtimes.semantics.contents import (
+    Content,
+    Contents,
+    Encoded,
+    OptimizerState,
+    Output,
+    Releases,
+    Traffic,
+    Work,
+)
 from walktalk.transforms.codecs import model_size
 from walktalk.transforms.rules import rule_named
 

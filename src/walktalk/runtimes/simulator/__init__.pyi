@@ -5,9 +5,6 @@ from .fault_plan import absences as absences
 from .fault_plan import knows_everybody as knows_everybody
 from .fault_plan import lines_of as lines_of
 from .network_views import all_network_views as all_network_views
-from .rates import Rates as Rates
-from .rates import measured_rates as measured_rates
-from .rates import planned_run as planned_run
 from .schedule import INITIAL_VALUE as INITIAL_VALUE
 from .schedule import NO_STATE as NO_STATE
 from .schedule import NO_VALUE as NO_VALUE
@@ -23,7 +20,10 @@ from .schedule import Terms as Terms
 from .schedule import TrainOp as TrainOp
 from .schedule import mean_of as mean_of
 from .schedule import no_garbage_collection as no_garbage_collection
+from .simulation import Rates as Rates
 from .simulation import Simulation as Simulation
+from .simulation import measured_rates as measured_rates
+from .simulation import planned_run as planned_run
 from .timing import NetworkTiming as NetworkTiming
 from .timing import PoissonTiming as PoissonTiming
 from .timing import RunSetup as RunSetup

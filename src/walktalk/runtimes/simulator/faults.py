@@ -20,15 +20,16 @@ from typing import Any, TypeAlias
 from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import AGGREGATE, Differentiate, Protocol, Record, Train
-from walktalk.runtimes.simulator.end_watch import EndWatch, Living
 from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultKind
-from walktalk.runtimes.simulator.links import Transfer
+from walktalk.runtimes.simulator.links import Transfer, Transport
 from walktalk.runtimes.simulator.node_faults import (
     Action,
     Deaths,
+    EndWatch,
     FaultEvent,
     FaultScheduler,
     Lasting,
+    Living,
     Membership,
     Pauses,
     Running,
@@ -37,7 +38,6 @@ from walktalk.runtimes.simulator.nodes import Nodes
 from walktalk.runtimes.simulator.recording import Recording
 from walktalk.runtimes.simulator.schedule import ARRIVED, TIMER, TRAINED, Agenda, Envelope, Training
 from walktalk.runtimes.simulator.timing import RunSetup, Stopwatch
-from walktalk.runtimes.simulator.transport import Transport
 
 # -- A network in virtual time that splits, loses messages or slows down; and nodes that become slow ------------------
 

@@ -21,11 +21,11 @@ from walktalk.protocols import (
     Trained,
 )
 from walktalk.runtimes.semantics import made
+from walktalk.runtimes.simulator.links import Transport
 from walktalk.runtimes.simulator.network_views import Changes, all_network_views
 from walktalk.runtimes.simulator.recording import Recording
 from walktalk.runtimes.simulator.schedule import ANYTHING, TIMER, TRAINED, Agenda, Envelope, Training
 from walktalk.runtimes.simulator.timing import RunSetup, Stopwatch
-from walktalk.runtimes.simulator.transport import Transport
 
 Asked: TypeAlias = Train | Differentiate
 CarryOut: TypeAlias = Callable[[int, Any], None]

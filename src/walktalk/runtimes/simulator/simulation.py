@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 from typing import Any
 
+from walktalk.core.seeds import Seed
+from walktalk.graphs import Graph
 from walktalk.protocols import (
     Apply,
     Combine,
@@ -22,13 +25,16 @@ from walktalk.protocols import (
     Machine,
     MixEveryone,
     Note,
+    Protocol,
     Record,
     Send,
     SetTimer,
     Started,
     Train,
 )
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator.faults import Faults
+from walktalk.runtimes.simulator.links import Transport
 from walktalk.runtimes.simulator.node_faults import Running
 from walktalk.runtimes.simulator.nodes import CarryOut, Nodes, Timers, Trainings
 from walktalk.runtimes.simulator.recording import Recording
@@ -43,7 +49,6 @@ from walktalk.runtimes.simulator.schedule import (
     no_garbage_collection,
 )
 from walktalk.runtimes.simulator.timing import RunSetup, Stopwatch
-from walktalk.runtimes.simulator.transport import Transport
 
 log = logging.getLogger(__name__)
 
@@ -212,3 +217,37 @@ class Simulation:
         """The end of the run: nothing will be trained any more."""
         self._evaluate()
         self.finished = True
+
+
+# -- What one iteration of an algorithm costs, from a run without any arithmetic --------------------------------------
+
+ROUNDS, LEAST = 40, 800  # trainings of each active model, and of all, from which the cost of an iteration is read
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one iteration of an algorithm costs, on average."""
+
+    seconds: float
+    bits: float
+
+    def of(self, objective: str) -> float:
+        """In the objective's own unit."""
+        return {"iterations": 1.0, "time": self.seconds, "bits": self.bits}[objective]
+
+
+def planned_run(protocol: Protocol, graph: Graph, model_bytes: int) -> RunSetup:
+    """A run with the usual timing, for those who only want to know what it costs."""
+    return RunSetup(
+        protocol, graph, Seed(0).child("rates", protocol.label), Stop(iterations=1), model_bytes=model_bytes
+    )
+
+
+def measured_rates(setup: RunSetup) -> Rates:
+    """Seconds and bits of an iteration."""
+    active = setup.protocol.active_models(setup.graph.nodes)
+    planning = replace(setup, stop=Stop(iterations=max(LEAST, ROUNDS * active)), keep_trace=False, keep_schedule=False)
+    simulation = Simulation(planning)
+    simulation.advance()
+    done = max(simulation.iteration, 1)
+    return Rates(simulation.agenda.now / done, simulation.bytes * 8.0 / done)

@@ -249,6 +249,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         ),
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
+        lr=spec.optimizer.lr,
     )
     if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
         raise SpecError(

@@ -47,6 +47,11 @@ def optimizer_section(given: Any) -> Mapping[str, Any]:
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
         if isinstance(given, partial) and given.args:
             raise _no("optimizer", given, "a class of torch.optim with settings by name, such as lr=0.1")
+        if getattr(torch.optim, kind.__name__, object) is not kind:
+            raise SpecError(
+                f"optimizer: {kind.__name__} is not torch's own; give it with the task: wt.tasks.torch(…, optimizers="
+                f"{{'*': functools.partial({kind.__name__}, lr=…)}})"
+            )
         return _of_class(kind, settings)
     if isinstance(given, torch.optim.Optimizer):
         name = type(given).__name__

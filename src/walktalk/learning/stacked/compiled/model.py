@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from walktalk.learning.stacked.attention import AttentionCall
 from walktalk.learning.stacked.compiled.attention import (
     attention,
     bias_of,
@@ -34,9 +35,9 @@ from walktalk.learning.stacked.compiled.layers import (
 from walktalk.learning.stacked.compiled.program import Now, Program, Value, permuted, reshaped, selected
 from walktalk.learning.stacked.cpu import numpy_multiplies
 from walktalk.learning.stacked.functions import BINARY, IS_ATTENTION, behind, many, shared
-from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy, sum_of_losses
 from walktalk.learning.stacked.tensors import NotStackable
+from walktalk.learning.stacked.traced import is_patchwise
 from walktalk.learning.task import Loss
 
 # -- From a traced model to the operations of a program; raises `NotStackable` where one is not written here ----------
@@ -151,7 +152,7 @@ def function(program: Program, node: fx.Node, args: tuple[Any, ...], kwargs: dic
     if not has_value((args, kwargs)):
         return shared(target, name, args, kwargs)
     if target is IS_ATTENTION:
-        return attended(program, *args, **kwargs)
+        return attended(program, AttentionCall(*args, **kwargs))
     if name in BINARY and len(args) == 2 and not kwargs:
         return summed(program, name, *args)
     if not isinstance(x, Value):
@@ -181,20 +182,12 @@ def has_value(part: Any) -> bool:
     return any(has_value(one) for one in part.values()) if isinstance(part, dict) else isinstance(part, Value)
 
 
-def attended(
-    program: Program,
-    q: Value,
-    k: Value,
-    v: Value,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Value:
-    if enable_gqa or isinstance(attn_mask, Value):
+def attended(program: Program, call: AttentionCall) -> Value:
+    if call.enable_gqa or isinstance(call.attn_mask, Value):
         raise NotStackable("this kind of attention")
-    return attention(program, (q, k, v), attn_mask, dropout_p, is_causal, scale)
+    return attention(
+        program, (call.query, call.key, call.value), call.attn_mask, call.dropout_p, call.is_causal, call.scale
+    )
 
 
 def summed(program: Program, name: str, a: Any, b: Any) -> Value:

@@ -138,6 +138,16 @@ class Health:
 
     def warnings(self) -> list[str]:
         """What a person should see to, though this node is well."""
+        refused = dict(self.state.refused)
+        return [
+            *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
+            *self._about_certificates(),
+        ]
+
+    def _refusals(self) -> list[tuple[str, str]]:
+        return sorted(dict(self.state.refusals).items())
+
+    def _about_certificates(self) -> list[str]:
         renewal = self.link.connections.renewal
         if renewal is None or renewal.outlook.state != "soon" or renewal.outlook.days < URGENT:
             return []
