@@ -34,8 +34,7 @@ from walktalk.report.replay import runs_data
 from walktalk.report.results import PROBABLE, is_contest, verdict
 from walktalk.report.settings import repeat_command
 from walktalk.report.study import Study, draw_all, open_study
-from walktalk.studies import Foundation
-from walktalk.studies.results.summary import CLEAR, COSTS, KNOWN
+from walktalk.studies import COST_RULE, Foundation
 
 # -- what a study's page holds: data for its script, and sections that need none --------------------------------------
 
@@ -143,7 +142,7 @@ def curve_data(history: Any, algorithms: Algorithms, summary: Mapping[str, Any] 
             for axis, one in winners.items()
             if one is not None
         },
-        "decision": {"clear": CLEAR, "probable": PROBABLE, "known": KNOWN, "spread": COSTS},
+        "decision": {**COST_RULE, "probable": PROBABLE},
     }
 
 

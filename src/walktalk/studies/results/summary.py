@@ -37,6 +37,8 @@ POWER = 0.8  # how likely a number of repetitions is to be enough
 KNOWN = 1.0  # degrees of freedom that what is known of spreads counts for
 SPREADS = {"accuracy": 0.02, "loss": 0.2}  # of one run; of costs and losses relative
 COSTS = 0.13  # the same of iterations, time and bits
+COST_RULE = {"clear": CLEAR, "known": KNOWN, "spread": COSTS}
+"""The numbers by which `decide` judges costs: a page decides by the same rule what nobody asked before."""
 MOST = 1000  # repetitions: nobody makes more
 
 
