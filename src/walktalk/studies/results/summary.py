@@ -44,7 +44,7 @@ MOST = 1000  # repetitions: nobody makes more
 
 @dataclass(frozen=True)
 class Decision:
-    """What repetitions say of a gap."""
+    """Whether repetitions tell two algorithms apart: the gap between them, and its uncertainty."""
 
     clear: bool  # whether the interval of 95 % leaves out zero
     chance: float  # that the first is really better
@@ -285,7 +285,7 @@ def _winner(measure: str, values: Mapping[str, list[float]]) -> dict[str, Any] |
 
 
 def _measured(runs: list[pd.DataFrame], measure: str, target: float) -> list[float]:
-    """What of every run is compared."""
+    """The value of every run that is compared on an axis."""
     if measure in AXES:
         return [first_below(run, measure, target) for run in runs]
     return [float(run["train_loss" if measure == "loss" else "test_accuracy"].iloc[-1]) for run in runs]
