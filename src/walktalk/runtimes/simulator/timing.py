@@ -26,7 +26,6 @@ from walktalk.protocols import Protocol
 from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
 
-
 OfEach: TypeAlias = float | Sequence[float] | Mapping[str, float]
 """One number for all nodes, a list with one for each, or numbers by the nodes' names."""
 
