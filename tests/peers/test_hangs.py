@@ -122,6 +122,7 @@ class Mortal(SlowTrainer):
         raise SystemExit("the driver is gone")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the node ends with that error
 def test_a_training_thread_never_dies_in_silence(tmp_path: Path) -> None:
     with running(MultiWalk(walks=3), graphs.complete(3), tmp_path, Stop(time=600.0)) as cluster:
         node = cluster.nodes[HANGING]
