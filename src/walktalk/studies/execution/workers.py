@@ -177,7 +177,7 @@ class Crew:
         self.processes[share.number], self.lines[share.number] = process, hears
 
     def listen(self) -> None:
-        """Take what the processes say."""
+        """Read the reports and results that worker processes have sent."""
         if not self.lines:
             time.sleep(SECONDS_BETWEEN_LOOKS)
         ready = wait(self.lines.values(), SECONDS_BETWEEN_LOOKS) if self.lines else []

@@ -167,8 +167,7 @@ def build_timing(spec: StudySpec) -> Timing:
     if timing.model == "poisson":
         return PoissonTiming(timing.d)
     given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth", "jitter", "slow_start")}
-    ends = {name: getattr(timing, name) for name in ("up", "down")}
-    given |= {name: tuple(rates) if isinstance(rates, list) else rates for name, rates in ends.items()}
+    given |= {name: getattr(timing, name) for name in ("up", "down")}
     return NetworkTiming(
         compute=timing.compute,
         spread=timing.spread,
