@@ -7,12 +7,21 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from walktalk.api import getting_ready
-from walktalk.cli.options import check_live, complete_study, keep_open, report_to_both
+from walktalk.cli.options import (
+    Board,
+    MlflowUri,
+    WandbProject,
+    check_live,
+    complete_study,
+    keep_open,
+    report_to_both,
+    trackers,
+)
 from walktalk.cli.study_results import print_results
 from walktalk.core.errors import UnavailableError
 from walktalk.core.settings import misfit
@@ -106,16 +115,9 @@ def run(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Use at most this much, e.g. 8GB; what is free if left out.")
     ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write every evaluation for TensorBoard, too.")
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="Write every evaluation to MLflow, too; e.g. http://localhost:5000."),
-    ] = None,
-    wandb: Annotated[
-        str | None, typer.Option(metavar="PROJECT", help="Write every evaluation to Weights & Biases, too.")
-    ] = None,
+    tensorboard: Board = None,
+    mlflow: MlflowUri = None,
+    wandb: WandbProject = None,
     live: Annotated[bool, typer.Option("--live", help="Show the report in a browser while the study runs.")] = False,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
@@ -149,7 +151,7 @@ def run(
     folder = out if out is not None else Path("out") / spec.name
 
     taking = {"resume": resume, "overwrite": overwrite}
-    audience = Audience(_loggers(tensorboard, mlflow, wandb))
+    audience = Audience(trackers(tensorboard, mlflow, wandb))
     with ExitStack() as shown:
         shown.enter_context(audience.attending(spec))
         page = shown.enter_context(live_page(folder, spec, engine, host=host, port=port or 0)) if live else None
@@ -180,14 +182,6 @@ def run(
         if page is not None:
             page.finish()
             keep_open(page.url)
-
-
-def _loggers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) -> list[Any]:
-    """The callbacks that were asked for."""
-    from walktalk.api import MLflow, TensorBoard, WandB
-
-    asked: list[tuple[Any, Any]] = [(TensorBoard, tensorboard), (partial(MLflow, None), mlflow), (WandB, wandb)]
-    return [make(where) for make, where in asked if where is not None]
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:
