@@ -10,6 +10,8 @@ from .progress import losses_in_words as losses_in_words
 from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
 from .results import Run as Run
+from .sweep import Sweep as Sweep
+from .sweep import sweep as sweep
 from .train import Forecast as Forecast
 from .train import advise as advise
 from .train import compare as compare

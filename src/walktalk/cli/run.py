@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,9 +22,15 @@ from walktalk.cli.options import (
     report_to_both,
     trackers,
 )
-from walktalk.cli.study_results import print_results
+from walktalk.cli.study_results import print_results, print_table
 from walktalk.core.errors import UnavailableError
 from walktalk.core.settings import misfit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from walktalk.api import Audience
+    from walktalk.studies import StudySpec
 
 # -- walktalk presets -------------------------------------------------------------------------------------------------
 
@@ -129,7 +135,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run a study and write its records, figures and report."""
+    """Run a study and write its records, figures and report.
+
+    A list where one value belongs (--set optimizer.lr=[0.02,0.1]) makes a sweep: several studies and one table.
+    """
     if engine not in ENGINES:
         raise misfit("--engine", engine, ", ".join(ENGINES), UnavailableError)
     if engine == "peers" and (workers is not None or memory is not None):
@@ -143,14 +152,23 @@ def run(
     with getting_ready("walktalk"):
         from walktalk.api import Audience, shown_progress  # imports torch, which takes a while
         from walktalk.report import live_page, write_report
-        from walktalk.studies import load_spec, parse_memory, run_study
+        from walktalk.studies import load_specs, parse_memory, run_study
 
     most = None if memory is None else parse_memory(memory)
     overrides = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
-    spec = load_spec(study, overrides)
-    folder = out if out is not None else Path("out") / spec.name
-
+    specs = load_specs(study, overrides)
     taking = {"resume": resume, "overwrite": overwrite}
+    if len(specs) > 1:
+        for option, given in (("--engine peers", engine == "peers"), ("--live", live)):
+            if given:
+                raise UnavailableError(f"{option} is for one study, but a list makes a sweep of {len(specs)}; run one")
+        watching = Audience(trackers(tensorboard, mlflow, wandb))
+        folder = out if out is not None else Path("out") / str(read_study(study).get("name", "study"))
+        again = _again(study, overrides, folder, engine)
+        _sweep(specs, folder, watching, {**taking, "device": device, "workers": crew, "memory": most}, again)
+        return
+    spec = next(iter(specs.values()))
+    folder = out if out is not None else Path("out") / spec.name
     audience = Audience(trackers(tensorboard, mlflow, wandb))
     with ExitStack() as shown:
         shown.enter_context(audience.attending(spec))
@@ -182,6 +200,30 @@ def run(
         if page is not None:
             page.finish()
             keep_open(page.url)
+
+
+def _sweep(specs: Mapping[str, StudySpec], folder: Path, audience: Audience, how: Any, again: str) -> None:
+    """Run the studies of a sweep, each in a folder of its own, and print one table of all."""
+    from walktalk.api import shown_progress
+    from walktalk.report import as_results, runs_table, write_report
+    from walktalk.studies import run_study
+
+    summaries = []
+    for name, spec in specs.items():
+        with audience.attending(spec):
+            try:
+                with shown_progress(name, spec.described) as told:
+                    progress = report_to_both(told, partial(audience.progressed, rows=True))
+                    result = run_study(spec, folder / spec.name, progress=progress, **how)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt(f"stopped; go on with: {again}") from stop
+            audience.ended(result)
+        write_report(folder / spec.name)
+        summaries.append(result.summary)
+    table = runs_table(list(specs.values()), summaries)
+    print_table(as_results(table, f"{len(specs)} studies", "Mean ± σ over repetitions."))
+    typer.echo(f"Records  {folder} (a study's folder for each)")
+    typer.echo(f"Sort and filter them with: walktalk table {folder} --form markdown --sort loss --where KEY=VALUE")
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:

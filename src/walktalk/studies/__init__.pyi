@@ -40,7 +40,9 @@ from .spec import Optimizer as Optimizer
 from .spec import StudySpec as StudySpec
 from .spec import dump_spec as dump_spec
 from .spec import load_spec as load_spec
+from .spec import load_specs as load_specs
 from .spec import make_spec as make_spec
+from .spec import make_specs as make_specs
 from .spec import nested as nested
 from .spec import preset_names as preset_names
 from .spec import preset_text as preset_text

@@ -210,6 +210,7 @@ WORDS = {  # event of a trace: what a person reads; the node is its node, the wa
     "kill": "node {node} dies",
     "revive": "node {node} comes back",
     "pause": "node {node} stands still",
+    "hang": "the trainings of node {node} hang",
     "resume": "node {node} goes on",
     "partition": "the network is cut",
     "heal": "the network is whole again",
@@ -221,7 +222,7 @@ WORDS = {  # event of a trace: what a person reads; the node is its node, the wa
     "left_for_good": "node {node} has left for good",
 }
 OWN = ("joined", "left_for_good")  # all nodes write these down; what counts is what the one says whom it is about
-FAULTS = ("kill", "pause", "partition", "all_lost")  # the rest is what mended it, or was done about it
+FAULTS = ("kill", "pause", "hang", "partition", "all_lost")  # the rest is what mended it, or was done about it
 MOST = 200  # of one run
 
 

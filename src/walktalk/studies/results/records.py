@@ -149,6 +149,12 @@ class StudyResult:
     trainer: Trainer | None = field(default=None, repr=False)  # what trained the models
     sites: pd.DataFrame | None = None  # how good each algorithm's model is on every site's data; None: not measured
 
+    def __repr__(self) -> str:
+        algorithms = len(dict.fromkeys(run.label for run in self.runs))
+        there = "in memory" if self.folder is None else f"in {self.folder}"
+        name = self.summary.get("study", "study")
+        return f"StudyResult({name}: {algorithms} algorithms, {len(self.runs)} runs, {there})"
+
 
 def study_result(
     spec: StudySpec,

@@ -368,9 +368,9 @@ def _defaults(name: str) -> dict[str, Any]:
 class FaultSpec(Section):
     """One thing that goes wrong: at a time, or again and again at a rate."""
 
-    kind: Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"] = key(
-        "kill", "kill, revive, pause, partition, slow, lose, swallow, corrupt, join, leave", "what happens"
-    )
+    kind: Literal[
+        "kill", "revive", "pause", "hang", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"
+    ] = key("kill", "kill, revive, pause, hang, partition, slow, lose, swallow, corrupt, join, leave", "what happens")
     at: float | None = key(None, "a number from 0 to 1e12 (seconds)", "when, in virtual time", ge=0, le=1e12)
     rate: float | None = key(
         None, "a number from 1e-12 to 1e6 (1/second)", "in place of at: how often, at random", ge=1e-12, le=1e6
@@ -381,7 +381,7 @@ class FaultSpec(Section):
     node: Any = key(
         None,
         "a node's number, aggregator, random",
-        "kill, revive, pause, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
+        "kill, revive, pause, hang, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
     )
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it; corrupt: whom it hits, for node")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)

@@ -32,7 +32,7 @@ from walktalk.core.untrusted import Limits, parsed_json, shown
 from walktalk.records import write_text
 
 HELLO_KIND = "hello"
-VERSION = 6
+VERSION = 7
 """Of all that nodes say to each other, but for this message: it goes up where another version would not understand."""
 
 FACTS_AT_MOST = 1 << 16  # bytes of facts
