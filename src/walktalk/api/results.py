@@ -56,7 +56,7 @@ def save_study(
             with TraceWriter(here.trace) as writer:
                 writer.write(trace_columns(run.record.trace) if run.record.trace else _columns(run))
             write_run(here, run.record, run.trainer)
-        study_result(base.spec, [run.record for run in runs], place, runs[0].engine)
+        study_result(base.spec, [run.record for run in runs], place, runs[0].engine, runs[0].trainer)
     if figures:
         write_report(folder, base)
     return Path(folder)
@@ -231,6 +231,11 @@ class Compared:
     def summary(self) -> dict[str, Any]:
         """Means and spreads of every algorithm, and the winner on every axis: what `summary.json` has."""
         return self.result.summary
+
+    @property
+    def sites(self) -> pd.DataFrame | None:
+        """How good each algorithm's model is on every site's data: what `sites.csv` has; None: not measured."""
+        return self.result.sites
 
     @property
     def folder(self) -> Path | None:
