@@ -84,7 +84,9 @@ def test_a_training_is_as_if_all_nodes_had_that_batch(parts):
 
 
 def run(algorithm, **keywords):
-    return wt.train(task(), algorithm, wt.graphs.complete(3), stop=60, evaluate=20, optimizer=wt.SGD(momentum=0.0), **keywords)
+    return wt.train(
+        task(), algorithm, wt.graphs.complete(3), stop=60, evaluate=20, optimizer=wt.SGD(momentum=0.0), **keywords
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["multi_walk", "async_gossip", "sync_gossip", "fedavg", "centralized"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from walktalk.api.training import errors_name_arguments
@@ -56,7 +57,7 @@ def save_study(
             with TraceWriter(here.trace) as writer:
                 writer.write(trace_columns(run.record.trace) if run.record.trace else _columns(run))
             write_run(here, run.record, run.trainer)
-        study_result(base.spec, [run.record for run in runs], place, runs[0].engine)
+        study_result(base.spec, [run.record for run in runs], place, runs[0].engine, runs[0].trainer)
     if figures:
         write_report(folder, base)
     return Path(folder)
@@ -168,8 +169,23 @@ class Run:
 
     @cached_property
     def by_node(self) -> pd.DataFrame:
-        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's."""
-        return pd.DataFrame(self.trainer.by_node(self.row)).set_index("node")
+        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's.
+
+        Where parts of models are private, each node's with its own.
+        """
+        return pd.DataFrame(self.trainer.by_node(self.row, self._states)).set_index("node")
+
+    @cached_property
+    def private(self) -> dict[str | int, dict[str, Tensor]]:
+        """The private part of every node, by the node's name and by parameter; {} where nothing is private.
+
+        `run.model.load_state_dict(run.private["lyon"], strict=False)` makes the model that lyon has.
+        """
+        return {} if self._states is None else self.trainer.private_parts(self._states)
+
+    @property
+    def _states(self) -> Tensor | None:
+        return None if self.record.states is None else torch.from_numpy(self.record.states)
 
     @property
     def title(self) -> str:
@@ -231,6 +247,11 @@ class Compared:
     def summary(self) -> dict[str, Any]:
         """Means and spreads of every algorithm, and the winner on every axis: what `summary.json` has."""
         return self.result.summary
+
+    @property
+    def sites(self) -> pd.DataFrame | None:
+        """How good each algorithm's model is on every site's data: what `sites.csv` has; None: not measured."""
+        return self.result.sites
 
     @property
     def folder(self) -> Path | None:

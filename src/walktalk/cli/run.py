@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from walktalk.api import getting_ready
-from walktalk.cli.options import check_live, complete_study, keep_open, report_to_both
+from walktalk.cli.options import (
+    Board,
+    MlflowUri,
+    WandbProject,
+    check_live,
+    complete_study,
+    keep_open,
+    report_to_both,
+    trackers,
+)
 from walktalk.cli.study_results import print_results, print_table
 from walktalk.core.errors import UnavailableError
 from walktalk.core.settings import misfit
@@ -112,16 +121,9 @@ def run(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Use at most this much, e.g. 8GB; what is free if left out.")
     ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write every evaluation for TensorBoard, too.")
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="Write every evaluation to MLflow, too; e.g. http://localhost:5000."),
-    ] = None,
-    wandb: Annotated[
-        str | None, typer.Option(metavar="PROJECT", help="Write every evaluation to Weights & Biases, too.")
-    ] = None,
+    tensorboard: Board = None,
+    mlflow: MlflowUri = None,
+    wandb: WandbProject = None,
     live: Annotated[bool, typer.Option("--live", help="Show the report in a browser while the study runs.")] = False,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
@@ -160,14 +162,14 @@ def run(
         for option, given in (("--engine peers", engine == "peers"), ("--live", live)):
             if given:
                 raise UnavailableError(f"{option} is for one study, but a list makes a sweep of {len(specs)}; run one")
-        watching = Audience(_loggers(tensorboard, mlflow, wandb))
+        watching = Audience(trackers(tensorboard, mlflow, wandb))
         folder = out if out is not None else Path("out") / str(read_study(study).get("name", "study"))
         again = _again(study, overrides, folder, engine)
         _sweep(specs, folder, watching, {**taking, "device": device, "workers": crew, "memory": most}, again)
         return
     spec = next(iter(specs.values()))
     folder = out if out is not None else Path("out") / spec.name
-    audience = Audience(_loggers(tensorboard, mlflow, wandb))
+    audience = Audience(trackers(tensorboard, mlflow, wandb))
     with ExitStack() as shown:
         shown.enter_context(audience.attending(spec))
         page = shown.enter_context(live_page(folder, spec, engine, host=host, port=port or 0)) if live else None
@@ -221,14 +223,6 @@ def _sweep(specs: Mapping[str, StudySpec], folder: Path, audience: Audience, how
     print_table(as_results(table, f"{len(specs)} studies", "Mean ± σ over repetitions."))
     typer.echo(f"Records  {folder} (a study's folder for each)")
     typer.echo(f"Sort and filter them with: walktalk table {folder} --form markdown --sort loss --where KEY=VALUE")
-
-
-def _loggers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) -> list[Any]:
-    """The callbacks that were asked for."""
-    from walktalk.api import MLflow, TensorBoard, WandB
-
-    asked: list[tuple[Any, Any]] = [(TensorBoard, tensorboard), (partial(MLflow, None), mlflow), (WandB, wandb)]
-    return [make(where) for make, where in asked if where is not None]
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:

@@ -31,6 +31,7 @@ from .results import COST_RULE as COST_RULE
 from .results import StudyResult as StudyResult
 from .results import algorithms_of as algorithms_of
 from .results import first_below as first_below
+from .results import read_sites as read_sites
 from .results import summarize as summarize
 from .spec import SGD as SGD
 from .spec import Adam as Adam

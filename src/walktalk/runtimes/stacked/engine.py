@@ -76,10 +76,11 @@ class Engine:
         steps, size = self.trainer.local_steps, FLOAT_BYTES * beside
         averages = averaging_of(self.trainer, setup.protocol) is not None
         known = replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)
+        known = replace(known, averages=averages, private=getattr(self.trainer, "private", None) is not None)
         if setup.protocol.pools_data:  # what is trained is on everybody's data, not on a node's
-            return replace(known, averages=averages)
+            return known
         work = tuple(getattr(self.trainer, "work_of", ()))
-        return replace(known, averages=averages, steps_of=steps_of(self.trainer), work=work)
+        return replace(known, steps_of=steps_of(self.trainer), work=work)
 
     def put(self, values: list[tuple[int, int, Tensor]]) -> None:
         """Give values from outside a row, (run, value, content)."""
