@@ -343,6 +343,7 @@ def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studi
         assert words in told
     assert "by the cluster coast" in page.locator("[data-section=lead]").inner_text()
     assert page.locator("main section:visible h2").first.inner_text() == "Nodes"  # an operator looks for them first
+    assert page.locator("#participants").bounding_box()["y"] < 500
     assert not page.locator("#target-panel, .target-line, .best").filter(visible=True).count()
     assert not page.locator("#repeat").is_visible()
     page.wait_for_selector("#replay:not([hidden]) .wr-stage")
