@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from walktalk.api.training import errors_name_arguments
@@ -168,8 +169,23 @@ class Run:
 
     @cached_property
     def by_node(self) -> pd.DataFrame:
-        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's."""
-        return pd.DataFrame(self.trainer.by_node(self.row)).set_index("node")
+        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's.
+
+        Where parts of models are private, each node's with its own.
+        """
+        return pd.DataFrame(self.trainer.by_node(self.row, self._states)).set_index("node")
+
+    @cached_property
+    def private(self) -> dict[str | int, dict[str, Tensor]]:
+        """The private part of every node, by the node's name and by parameter; {} where nothing is private.
+
+        `run.model.load_state_dict(run.private["lyon"], strict=False)` makes the model that lyon has.
+        """
+        return {} if self._states is None else self.trainer.private_parts(self._states)
+
+    @property
+    def _states(self) -> Tensor | None:
+        return None if self.record.states is None else torch.from_numpy(self.record.states)
 
     @property
     def title(self) -> str:

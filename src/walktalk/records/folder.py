@@ -128,6 +128,11 @@ class RunFolder:
         return self.path / "nodes"
 
     @property
+    def private(self) -> Path:
+        """The private parts of all nodes at the end, where models have some."""
+        return self.path / "private.safetensors"
+
+    @property
     def model(self) -> Path:
         """The aggregated model at the end."""
         return self.path / "model.safetensors"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from walktalk.learning import Trainer
 from walktalk.records import (
     RUN_COLUMNS,
@@ -54,7 +56,17 @@ def write_run(here: RunFolder, record: RunRecord, trainer: Trainer) -> None:
     """A finished run's history and model. The model is the last that a run writes: it says that the run is whole."""
     assert record.output is not None
     write_history(here.history, record.history, RUN_COLUMNS)
+    if record.states is not None:
+        save_private(here.private, record, trainer)
     save_model(here.model, record, trainer)
+
+
+def save_private(path: Path, record: RunRecord, trainer: Trainer) -> None:
+    """The private parts of all nodes, as `NODE/PARAMETER`."""
+    assert record.states is not None
+    parts = trainer.private_parts(torch.from_numpy(record.states))
+    tensors = {f"{node}/{name}": tensor for node, own in parts.items() for name, tensor in own.items()}
+    save_checkpoint(path, tensors, {"run": record.label})
 
 
 def save_model(path: Path, record: RunRecord, trainer: Trainer) -> None:
