@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -193,6 +194,7 @@ class Evaluator:
         self.test = self._test()
         self.sample = self._sample(data.sampler.samples.sort().values, looked_at)
         self.at_once: int | None = None  # rows; known once more did not fit
+        self.valid: Test | None = None  # on samples that nobody trains on
 
     def _test(self) -> Test | None:
         """What is measured on the task's test samples."""
@@ -205,6 +207,21 @@ class Evaluator:
             loss = OpaqueLoss(loss)  # some labels are to be ignored
         found = Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
         return replace(found, has_classes=has_classes(found, self.model))
+
+    def validate_on(self, samples: np.ndarray | None) -> None:
+        """Measure on these of the training samples, too, which no node has as its part."""
+        if samples is None:
+            return
+        chosen = torch.as_tensor(samples, device=self.device)
+        inputs, targets = by_length(only(self.inputs, chosen), only(self.targets, chosen), self.lengths)
+        found = Test(inputs, targets, self.model.loss, self.lengths, self.task.predictions)
+        self.valid = replace(found, has_classes=has_classes(found, self.model))
+
+    def _validated(self, rows: Tensor) -> dict[str, Tensor]:
+        """Loss and accuracy of every row on the samples to validate on, where there are any."""
+        if self.valid is None:
+            return {}
+        return {name.replace("test_", "valid_"): values for name, values in self.tested(rows, self.valid).items()}
 
     def _sample(self, everything: Tensor, looked_at: EvaluationSamples) -> Tensor:
         """A fixed, even choice of the training samples that nodes have: all, or some of them."""
@@ -228,8 +245,9 @@ class Evaluator:
         with self.model.arithmetic.products(self.device):
             losses = self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
             if self.test is None:
-                return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
-            return {"train_loss": losses, **self.tested(rows, self.test)}
+                nothing = torch.full_like(losses, math.nan)
+                return {"train_loss": losses, "test_accuracy": nothing, **self._validated(rows)}
+            return {"train_loss": losses, **self.tested(rows, self.test), **self._validated(rows)}
 
     def with_own(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
         """Measures models with private parts; rows: those of each node, with its own part.
