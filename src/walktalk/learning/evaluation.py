@@ -140,6 +140,7 @@ class EvaluationSamples(NamedTuple):
 
     most: int | None = None  # how many; None: some thousands
     nodes: Sequence[int] | None = None  # whose; None: everybody's
+    weights: Sequence[float] | None = None  # how much each node's mean counts; None: every sample counts alike
 
 
 class Evaluator:
@@ -165,6 +166,7 @@ class Evaluator:
         self.lengths = task.lengths if isinstance(model, (SequentialModel, SharedBaseModel)) else None
         self.test = self._test()
         self.sample = self._sample(data.sampler.samples.sort().values, looked_at)
+        self.shares = [(1.0, self.sample)] if looked_at.weights is None else self._by_node(looked_at.weights, looked_at)
         self.at_once: int | None = None  # rows; known once more did not fit
 
     def _test(self) -> Test | None:
@@ -179,15 +181,27 @@ class Evaluator:
         return Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
 
     def _sample(self, everything: Tensor, looked_at: EvaluationSamples) -> Tensor:
-        """A fixed, even choice of the training samples that nodes have: all, or some of them."""
-        wanted, nodes = looked_at
+        """Those training samples that the loss is measured on, where every sample counts alike."""
+        wanted, nodes, _ = looked_at
         if nodes is not None:
             unknown = next((node for node in nodes if not 0 <= node < self.task.nodes), None)
             if unknown is not None:
                 raise ModelError(f"evaluate.nodes: there is no node {unknown}; allowed: 0 to {self.task.nodes - 1}")
             own = [torch.as_tensor(self.task.parts[node], device=self.device) for node in dict.fromkeys(nodes)]
             everything = torch.cat(own).sort().values
-        wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
+        return self._some_of(everything, wanted or EVALUATION_SAMPLES)
+
+    def _by_node(self, weights: Sequence[float], looked_at: EvaluationSamples) -> list[tuple[float, Tensor]]:
+        """The share of every node's mean loss in that of all, and on which of its samples it is measured."""
+        nodes = list(dict.fromkeys(range(self.task.nodes) if looked_at.nodes is None else looked_at.nodes))
+        each = -(-(looked_at.most or EVALUATION_SAMPLES) // len(nodes))
+        total = sum(weights[node] for node in nodes)
+        parts = [torch.as_tensor(self.task.parts[node], device=self.device).sort().values for node in nodes]
+        return [(weights[node] / total, self._some_of(part, each)) for node, part in zip(nodes, parts, strict=True)]
+
+    def _some_of(self, everything: Tensor, wanted: int) -> Tensor:
+        """A fixed, even choice of samples: all, or some of them."""
+        wanted = min(wanted, len(everything))
         places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
         chosen = everything[places]
         if self.lengths is None or isinstance(self.inputs, Column):
@@ -198,10 +212,17 @@ class Evaluator:
     def all_of(self, rows: Tensor) -> dict[str, Tensor]:
         """Training loss and test accuracy of every row; with test samples also their loss and the task's metrics."""
         with self.model.arithmetic.products(self.device):
-            losses = self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
+            losses = self.training_loss(rows)
             if self.test is None:
                 return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
             return {"train_loss": losses, **self.tested(rows, self.test)}
+
+    def training_loss(self, rows: Tensor) -> Tensor:
+        """What the study minimizes, of every row: Σ w_i f_i, or the mean over all samples."""
+        found = [
+            (share, self.losses(rows, only(self.inputs, part), only(self.targets, part))) for share, part in self.shares
+        ]
+        return found[0][1] if len(found) == 1 else torch.stack([share * loss for share, loss in found]).sum(0)
 
     def losses(self, rows: Tensor, inputs: Samples, targets: Samples) -> Tensor:
         """The mean loss of every row on some samples."""

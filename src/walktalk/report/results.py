@@ -83,6 +83,7 @@ def _note(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
     )
     if summary["target_loss"] is not None:
         note = f"Iterations, time and data: to training loss {summary['target_loss']:.3g}. {note}"
+    note = f"The training loss is {summary['objective']}. {note}" if "objective" in summary else note
     names = {
         "loss": "final loss",
         "accuracy": "accuracy",

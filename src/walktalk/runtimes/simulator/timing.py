@@ -21,7 +21,7 @@ from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
-from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
 
 
@@ -154,7 +154,8 @@ class RunSetup:
     state_bytes: int = 0  # of one optimizer state on the wire
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
     local_steps: int = 1  # of a training, where the protocol does not say
-    samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
+    samples: tuple[int, ...] = ()  # by node: how much it counts, such as how much data it has; (): one each
+    objective: Objective = field(default_factory=Objective)  # what is minimized
     statistics: bool = False  # whether models carry any beside their parameters
     statistics_bytes: int = 0  # of them on the wire, among those of a model
     averages: bool = False  # whether a mean of models is more than a sum of their numbers

@@ -70,6 +70,7 @@ class Foundation:
             evaluate=build_evaluate(spec),
             rate=build_rate(spec),
             local_steps=spec.training.local_steps,
+            objective=spec.minimizes,
         )
 
     def initial_seed(self, repetition: int) -> int:
