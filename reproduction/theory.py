@@ -1,6 +1,6 @@
 """The theorems against measurement, on the quadratic task with exact constants.
 
-    OMP_NUM_THREADS=1 python reproduction/theory.py --out results/DATE-theory [--only bounds|slopes|speedup|phase]
+    OMP_NUM_THREADS=1 python reproduction/theory.py --out results/DATE-theory [--only bounds|slopes|speedup|phase|age]
 
 With `--draw-only` nothing is measured: the figures are drawn from the tables that are there (theory_figures.py).
 
@@ -8,6 +8,7 @@ bounds   the measured average of ‖∇f‖² and the bound of every theorem, fo
          for three of them (curves.csv, bound.png)
 slopes   the same against T, R, V and p: measured exponents beside those of the bound (slopes.csv, scaling.csv, .png)
 speedup  time to a target loss under Poisson timing against R, and against V for gossip (speedup.csv, .png)
+age      the average late in a run against how old copies are, with iid data, where Theorem 1 has graphs alike (age.csv)
 phase    who is cheaper to a target loss, by ζ² and graph, best learning rate for each (phase.csv, .png)
 """
 
@@ -26,9 +27,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from theory_figures import draw
+from theory_figures import FIGURES, draw
 from walktalk import graphs
 from walktalk.advisor import Case, Outcome, check_bounds, plain_sgd, quadratic_problem, standard_cases
+from walktalk.chains import metropolis_hastings, return_time
 from walktalk.core.seeds import Seed
 from walktalk.learning import Task, tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
@@ -187,6 +189,41 @@ def fit(x: Any, y: Any) -> tuple[float, float]:
     return float(slope), error
 
 
+# -- the age of copies ---------------------------------------------------------------------------------------------
+
+
+def age(out: Path) -> dict[str, Any]:
+    """‖∇f‖² late in runs of 8 walks, and how far apart these are, beside the age of copies.
+
+    V = 16, σ² = 1, ζ² = 0, η = 0.01, iterations 6,000 to 12,000, ten seeds; all curvatures 1: ‖∇f‖² = 2 (f − f*).
+    """
+    task = tasks.quadratic(nodes=16, seed=0, noise=1.0, heterogeneity=0.0, distance=5.0, convexity=1.0)
+    named = {t: graphs.build(t, 16, seed=1, **given) for t, given in CYCLE_TO_COMPLETE if given.get("degree") != 8}
+    trainer, seeds = plain_sgd(task), 10
+    setups = [
+        RunSetup(
+            MultiWalk(8), graph, Seed(k).child(name), Stop(iterations=12_000), evaluate=Evaluate(every=20), lr=0.01
+        )
+        for name, graph in named.items()
+        for k in range(seeds)
+    ]
+    engine = Engine(trainer, setups, [trainer.initial_row(0)] * len(setups))
+    late: dict[int, list[tuple[float, float, float]]] = {run: [] for run in range(len(setups))}
+    for one in engine.advance(1.0).measurements:
+        if one.op.iteration > 6_000:
+            above = (2 * (loss - task.facts["f_star"]) for loss in (one.train_loss, one.mean_train_loss))
+            late[one.run].append((*above, one.consensus))
+    found = np.array([np.mean(late[run], axis=0) for run in late]).reshape(len(named), seeds, 3)
+    rows = []
+    for (name, graph), runs in zip(named.items(), found, strict=True):
+        row: dict[str, Any] = {"graph": name, "mean_age": return_time(metropolis_hastings(graph)).mean_age}
+        for what, each in zip(("aggregated", "mean_of_walks", "spread"), runs.T, strict=True):
+            row |= {what: each.mean(), f"{what}_error": each.std(ddof=1) / sqrt(seeds)}
+        rows.append(row)
+    pd.DataFrame(rows).to_csv(out / "age.csv", index=False, float_format="%.4g")
+    return {"age": rows}
+
+
 # -- time to a loss -----------------------------------------------------------------------------------------------
 
 
@@ -309,6 +346,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "slopes": slopes,
     "speedup": speedup,
     "phase": phase,
+    "age": age,
 }
 
 
@@ -320,7 +358,7 @@ def main() -> None:
     args = parser.parse_args()
     parts = [args.only] if args.only else list(PARTS)
     if args.draw_only:
-        for name in parts:
+        for name in FIGURES.keys() & set(parts):
             print(*draw(args.out, name), sep="\n")
         return
     torch.set_num_threads(1)
@@ -330,7 +368,8 @@ def main() -> None:
     for name in parts:
         began = time.perf_counter()
         found[name] = {**PARTS[name](args.out), "seconds": round(time.perf_counter() - began, 1)}
-        draw(args.out, name)
+        if name in FIGURES:
+            draw(args.out, name)
     file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     print(json.dumps(found, indent=2, ensure_ascii=False))
 

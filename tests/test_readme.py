@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -37,7 +38,12 @@ def test_the_readme_has_examples():
 @pytest.mark.parametrize("example", blocks("python"), ids=lambda text: text.split("\n")[0])
 def test_python_examples_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(example, "README.md", "exec"), names)
+    if "run" in names:  # what a person sees first has to learn something
+        history = names["run"].history
+        assert history["train_loss"].iloc[-1] < 0.5 * history["train_loss"].iloc[0]
+        assert history["test_accuracy"].iloc[-1] > 0.8
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])

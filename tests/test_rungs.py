@@ -14,12 +14,12 @@ import walktalk
 SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
     "core.old_names",
-    "core.lazy",
     "core.cpu",
     "core.errors",
     "core.undo",
     "core.untrusted",
     "core.settings",
+    "core.lazy",
     "core.seeds",
     "core.plugins",
     "graphs",

@@ -19,5 +19,5 @@ __version__ = "0.1.0"
 set_up_libraries()
 find_moved_modules()
 
-__getattr__, __dir__, __all__ = front_door(__name__, __file__)
+__getattr__, __dir__, __all__ = front_door(__name__, __file__, public=True)
 __all__ += ["__version__"]

@@ -210,3 +210,15 @@ def test_a_reducible_chain_is_an_error() -> None:
         chains.return_time(chain, 1)
     with pytest.raises(ChainError, match="not irreducible"):
         chains.hitting_times(chain, 1)
+
+
+@pytest.mark.parametrize("nodes", [6, 20, 50])
+def test_hitting_a_node_of_the_cycle_takes_longer_than_returning(nodes):
+    """Appendix E's m₁ is 3V/2 − 3/2, and no return time bounds a hitting time, as the proof of Theorem 3 has it."""
+    chain = chains.metropolis_hastings(graphs.cycle(nodes))
+    times = chains.hitting_times(chain)
+    assert times[1] == pytest.approx(1.5 * nodes - 1.5)
+    assert times.max() == pytest.approx(3 / 8 * nodes**2)
+    returned = chains.return_time(chain)
+    assert times.max() > returned.mean
+    assert times.max() ** 2 > returned.second_moment

@@ -357,3 +357,18 @@ def test_a_table_is_printed_for_a_paper_or_a_spreadsheet(tiny: Path) -> None:
     assert rows[0].startswith("label,algorithm,repetitions,final_loss,final_loss_std")
     assert len(rows) > 1
     assert walktalk("table", tiny, "--form", "markdown")[1].startswith("| Algorithm |")
+
+
+@pytest.mark.parametrize("columns", [40, 72, 100, 200])
+def test_the_listing_of_algorithms_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, said, _ = walktalk("algorithms")
+    assert code == 0
+    assert max(map(len, said.splitlines())) <= min(columns, 100)
+    assert re.search(r"^To begin with\nmulti_walk  One model wanders", said, re.MULTILINE)
+
+
+def test_the_paper_and_published_tables_are_one_group_of_the_help() -> None:
+    panels = [panel for panel, commands in COMMANDS.items() if {"paper", "published"} & set(commands)]
+    assert len(panels) == 1
+    assert set(COMMANDS[panels[0]]) == {"paper", "published"}

@@ -22,14 +22,14 @@ from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.seeds import Seed
-from walktalk.protocols import INITIAL, MEMBER, UPDATE, Message, MultiWalk, Send
+from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, UPDATE, Message, MultiWalk, Send
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.peers import Entry, Parcel, Roster, Stamp, Standing, merge
 from walktalk.runtimes.peers.identity.handshake import next_life
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept
 from walktalk.runtimes.peers.node.members import Members
-from walktalk.runtimes.peers.operations.ledger import Sums
+from walktalk.runtimes.peers.operations.ledger import Ledger, Sums
 from walktalk.runtimes.peers.operations.replaying import clock_errors, correct_clocks
 from walktalk.runtimes.semantics import Interpreter, Scale, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
@@ -428,3 +428,30 @@ def test_a_starved_machine_gets_a_longer_quiet_time(monkeypatch: pytest.MonkeyPa
     assert quiet_time(50) == 8
     assert quiet_time(10) == 20
     assert quiet_time(0) == disturbance.STARVING
+
+
+@pytest.mark.parametrize(
+    ("worst", "counted", "twice", "sound"),
+    [(1.0, 1.0, 0, True), (0.2, 0.0, 0, True), (1.1, 1.0, 0, False), (1.0, 1.1, 0, False), (0.5, 0.5, 1, False)],
+)
+def test_the_ledger_finds_each_kind_of_double_count_by_itself(
+    worst: float, counted: float, twice: int, sound: bool
+) -> None:
+    ledger = Ledger(MultiWalk(2), 3, 2)
+    ledger.worst, ledger.counted, ledger.uses.twice = worst, counted, twice
+    assert ledger.sound is sound
+
+
+def test_an_update_that_is_in_an_aggregate_one_and_a_half_times_is_found() -> None:
+    """From the trace to the verdict: a training, and an aggregate that holds it so often."""
+    for weight, sound in ((1.0, True), (1.5, False)):
+        rows = [
+            TraceRow(0.0, 0, "combine", "walk/1", detail={INITIAL: 1.0}),
+            TraceRow(0.0, 0, "train", "walk/1", walk=1, number=0, key=0, lr=0.1),
+            TraceRow(1.0, 0, "trained", "walk/1", walk=1, number=0, key=0, lr=0.1),
+            TraceRow(1.0, 0, "combine", "walk/1", detail={"walk/1": 1.0, UPDATE: weight}),
+            TraceRow(1.0, 0, "record", "walk/1", walk=1, detail=AGGREGATE),
+        ]
+        ledger = Ledger(MultiWalk(1), 2, 1).play(rows)
+        assert ledger.worst == weight
+        assert ledger.sound is sound

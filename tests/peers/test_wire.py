@@ -169,6 +169,16 @@ def test_limits(parcel: Parcel, reason: str) -> None:
         feed(assembler(), pieces(parcel))
 
 
+@pytest.mark.parametrize("field", ["walk", "round", "term"])
+def test_a_number_is_believed_up_to_the_largest_and_no_further(field: str) -> None:
+    """Each by itself: one that is too large among others that are 0 is too large."""
+    assert decode_header(encode_header(Parcel(3, 5, Message("word", **{field: MOST}), -1))).message == Message(
+        "word", **{field: MOST}
+    )
+    with pytest.raises(WireError, match=f"at most {MOST}"):
+        decode_header(encode_header(Parcel(3, 5, Message("word", **{field: MOST + 1}), -1)))
+
+
 def test_too_many_messages_a_second_are_dropped_and_a_pause_helps() -> None:
     target = assembler(messages_per_second=10.0, burst=5)
     word = Parcel(3, 5, Message("word"))

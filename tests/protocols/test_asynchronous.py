@@ -440,6 +440,21 @@ def test_what_is_sent_is_two_models_a_training_also_where_each_takes_another_tim
     assert simulation.bytes / 40_000 / simulation.iteration == pytest.approx(2.0, rel=0.03)
 
 
+@pytest.mark.parametrize(("chi1", "chi2"), [(1.0, 1.0), (8.0, 2.0)])
+def test_a2cid2_mixes_with_its_momentum_as_its_differential_equation_says(chi1: float, chi2: float) -> None:
+    """d(x, x̃) = η (−1 1; 1 −1) (x, x̃) dt with η = 1 / (2 √(χ₁χ₂)), integrated in small steps."""
+    rule = A2CiD2(chi1=chi1, chi2=chi2).machine(NetworkView(0, (1,), (1,), 2)).rule
+    ours = {"model": 1.0, "tilde": 0.0, "before": 0.0}
+    for effect in rule.drift(0.7):
+        ours[effect.into] = sum(weight * ours[slot] for slot, weight in effect.terms.items())
+    x, tilde, eta, steps = 1.0, 0.0, 0.5 / np.sqrt(chi1 * chi2), 20_000
+    for _ in range(steps):
+        x, tilde = x + eta * (tilde - x) * 0.7 / steps, tilde + eta * (x - tilde) * 0.7 / steps
+    assert ours["model"] == pytest.approx(x, abs=1e-4)
+    assert ours["tilde"] == pytest.approx(tilde, abs=1e-4)
+    assert rule.alpha == pytest.approx(0.5 * np.sqrt(chi1 / chi2))
+
+
 @pytest.mark.parametrize("protocol", [AGRAF(), A2CiD2()])
 def test_there_are_as_many_exchanges_as_trainings_whatever_each_takes(protocol: Protocol) -> None:
     shares = []

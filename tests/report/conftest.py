@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {
     "stop": {"iterations": 160},
     "evaluate": {"every": 20},
 }
+REFERENCE = {"name": "centralized"}  # all data in one place
 BROKEN = {
     **SMALL,
     "name": "broken",
@@ -96,6 +97,8 @@ def studies(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callabl
         "broken": lambda folder: simulate(BROKEN, folder),
         "real": lambda folder: on_peers(REAL, folder),
         "collected": lambda folder: deployed({**REAL, "algorithms": REAL["algorithms"][:1]}, folder),
+        "referred": lambda folder: simulate({**SMALL, "algorithms": [*SMALL["algorithms"], REFERENCE]}, folder),
+        "alone": lambda folder: simulate({**SMALL, "algorithms": [{"name": "multi_walk", "walks": 2}]}, folder),
         "busy": lambda folder: simulate(BUSY, folder),
         "thousand": lambda folder: simulate(THOUSAND, folder),
     }

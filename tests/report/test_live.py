@@ -333,7 +333,7 @@ def test_a_cluster_is_seen_from_answer_to_answer(tmp_path: Path) -> None:
     assert sum(counts.values()) == len(page.observed.rows)
     assert parts["data"]["runs"]["multi_walk-2"][0]["iteration"] == [7, 9, 10]
     assert page.progress()["words"] == "4 of 4 nodes answer · 10 iterations · aggregator: b"
-    assert "&lt;d&gt;" in parts["sections"]["results"]
+    assert "&lt;d&gt;" in parts["sections"]["participants"]
     assert "2 walks" in parts["sections"]["algorithms"]
     assert "network.nodes" in parts["sections"]["settings"]
     assert not page.done
@@ -360,8 +360,8 @@ def test_nodes_that_are_started_again_join_or_leave_undo_nothing_on_a_clusters_p
     assert page.progress()["words"].startswith("2 of 2 nodes answer")
     parts = page.parts()
     assert parts is not None
-    assert "left for good" in parts["sections"]["results"]
-    assert f"a: {full}" in parts["sections"]["results"]
+    assert "left for good" in parts["sections"]["participants"]
+    assert f"a: {full}" in parts["sections"]["participants"]
 
 
 def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
@@ -380,7 +380,10 @@ def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
         tab.wait_for_function(f"() => {player}.timeline.end > {before}")
         tab.wait_for_function(f"() => {player}.t === {player}.timeline.end")  # it goes on with what is new
         assert "4 of 4 nodes answer" in tab.locator(".live-words").inner_text()
-        assert tab.locator("#results tbody tr").count() == 4
+        assert tab.locator("#participants tbody tr").count() == 4
+        sections = tab.locator("main section:visible h2").all_inner_texts()
+        assert sections[:2] == ["Nodes", "How training goes"]  # an operator looks for the nodes first
+        assert not tab.locator("#target-panel, .target-line, .best").filter(visible=True).count()
         tab.close()
     assert complaints == []
 

@@ -9,11 +9,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
+from scipy import special
 
 from walktalk.report import open_study, write_page
+from walktalk.report.results import verdict
 from walktalk.studies import make_spec, run_study
+from walktalk.studies.results.summary import decide
 
 Visits = Callable[..., Any]
 Studies = Callable[[str], Path]
@@ -337,6 +341,8 @@ def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studi
     for words in ("brest", "lyon", "saint-malo", "finished", "3 s, 2 lives", "20 kB"):
         assert words in told
     assert "by the cluster coast" in page.locator("[data-section=lead]").inner_text()
+    assert page.locator("main section:visible h2").first.inner_text() == "Nodes"  # an operator looks for them first
+    assert not page.locator("#target-panel, .target-line, .best").filter(visible=True).count()
     assert not page.locator("#repeat").is_visible()
     page.wait_for_selector("#replay:not([hidden]) .wr-stage")
     follow = page.locator("#replay select").filter(has=page.locator("option[value='node 2']"))
@@ -601,3 +607,83 @@ def test_a_new_state_takes_nothing_out_of_anybodys_hands(studies: Studies, visit
     page.locator("#results-table thead button").nth(1).focus()
     page.evaluate(update, [html, results + " "])
     assert page.evaluate("document.activeElement.closest('th')?.dataset.column") == "1"
+
+
+def test_the_script_decides_as_the_summary_does(studies: Studies, visit: Visits) -> None:
+    """One rule: what the page says of a target of one's own is what a summary would have said of it."""
+    page = visit(studies("simulated") / "report.html").page
+    rng = np.random.default_rng(0)
+    pairs, wanted = [], []
+    for _ in range(300):
+        counts = rng.integers(1, 7, 2)
+        best, other = (list(np.exp(rng.normal(0, rng.choice([0, 0.05, 0.5]), int(n)))) for n in counts)
+        best, other = sorted([best, other], key=np.mean)
+        if rng.random() < 0.1:
+            best[0] = 0.0  # no logarithm of that
+        if np.mean(best) > np.mean(other):
+            continue
+        found = decide("iteration", best, other)
+        clear, chance = (None, None) if found is None else (found.clear, found.chance)
+        pairs.append([[float(x) for x in best], [float(x) for x in other]])
+        wanted.append(verdict({"next": "b", "clear": clear, "chance": chance}))
+    said = page.evaluate(
+        "(pairs) => pairs.map(([a, b]) => Walktalk.deciding.verdict(a, b, Walktalk.data.decision))", pairs
+    )
+    assert said == wanted
+    assert set(wanted) == {"once", "clear", "probable", "close"}
+    points = [(freedom, t) for freedom in (1.0, 2.0, 3.7, 9.2, 40.0) for t in (-3.0, -0.4, 0.0, 0.7, 2.2, 9.0)]
+    chances = page.evaluate("(points) => points.map(([f, t]) => Walktalk.deciding.student(f, t))", points)
+    assert chances == pytest.approx([float(special.stdtr(*point)) for point in points], abs=1e-10)
+
+
+def test_top_target_and_table_agree_on_who_won_and_a_reference_does_not(studies: Studies, visit: Visits) -> None:
+    folder = studies("referred")
+    page = visit(folder / "report.html").page
+    won = json.loads((folder / "summary.json").read_text())["winners"]
+    names = {one["label"]: one["name"] for one in page.evaluate("Walktalk.data.algorithms")}
+    for place, axis in enumerate(("iteration", "time", "bits"), 1):
+        said = verdict(won[axis])
+        marked = [names[won[axis]["algorithm"]]] if said not in ("close", "alone") else []
+        stars = page.locator(f"#target-table tr:has(td:nth-child({place + 1}).best) th")
+        assert stars.all_inner_texts() == marked
+        column = page.locator("#results-table thead th").count() - 3 + place
+        assert page.locator(f"#results-table tr:has(td:nth-child({column}).best) th").all_inner_texts() == marked
+        story = page.locator("[data-section=story]").inner_text()
+        assert (said == "close") <= ("too close to call" in story)
+        if said == "close":
+            assert "too close to call" in page.locator("#target-sentence").inner_text()
+    assert "all data in one place ends at" in page.locator(".verdict").first.inner_text()
+    assert page.locator("#results-table tr[data-algorithm=centralized]").is_visible()
+    assert page.locator("tr[data-algorithm=centralized] td.best").count() == 0
+
+
+def test_a_page_of_one_algorithm_has_no_winner(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("alone") / "report.html").page
+    assert page.locator(".best").count() == 0
+    assert "★" not in page.locator("main").inner_text()
+    assert page.locator(".card .swatch").count() == 0
+    assert page.locator("#algorithms-title").inner_text() == "What ran"
+    assert page.locator("#target-sentence").inner_text().startswith("To training loss")
+    page.fill("#target", "2")
+    page.press("#target", "Enter")
+    assert page.locator(".best").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_table_that_goes_on_beyond_the_edge_shows_it(studies: Studies, visit: Visits, theme: str) -> None:
+    """Without a hint nobody looks for the columns that a phone cuts off."""
+    page = visit(studies("simulated") / "report.html", width=390, theme=theme).page
+    frame = page.locator("#results .scroller")
+
+    def brightness(at: str) -> list[float]:
+        """Of a column of pixels in the last row, near the right edge and further in."""
+        frame.evaluate(f"(it) => {{ it.scrollLeft = {at}; }}")
+        picture = Image.open(BytesIO(frame.screenshot())).convert("L")
+        y = picture.height - 6
+        return [float(np.mean([picture.getpixel((picture.width - x - k, y)) for k in range(3)])) for x in (4, 60)]
+
+    assert frame.evaluate("(it) => it.scrollWidth > it.clientWidth + 40")
+    edge, inside = brightness("0")
+    assert abs(edge - inside) > 12
+    edge, inside = brightness("it.scrollWidth")
+    assert abs(edge - inside) < 3

@@ -80,3 +80,25 @@ def test_a_task_without_accuracy_has_no_such_column() -> None:
         algorithm["final_accuracy"] = None
     content["winners"]["accuracy"] = None
     assert "Accuracy (%)" not in results_table(content).head
+
+
+def test_nothing_is_marked_that_is_too_close_to_call_or_has_no_rival() -> None:
+    content = summary()
+    content["winners"]["time"].update(clear=False, chance=0.6)
+    content["winners"]["bits"].update(clear=False, chance=0.93)
+    content["winners"]["loss"].update(next=None, clear=None)
+    marked = [cell.best for cell in results_table(content).rows[0]]
+    assert marked == [False, False, True, True, False, True]
+
+
+def test_further_columns_are_the_test_loss_and_metrics_of_ones_own() -> None:
+    content = summary()
+    for k, label in enumerate(("multi_walk-4", "async_gossip-pairwise")):
+        entry = content["algorithms"][label]
+        entry |= {"final_test_loss": spread(0.5 + k), "final_each_test_loss_worst": spread(1.0)}
+        entry |= {"final_auc": spread(0.75), "final_consensus": spread(0.1)}
+    table = results_table(content, further=True)
+    assert table.head[2:-3] == ["Accuracy (%)", "Test loss", "Auc"]
+    assert [cell.text for cell in table.rows[0]][3:5] == ["0.500", "0.750"]
+    assert [cell.text for cell in table.rows[2]][3:5] == ["–", "–"]
+    assert not any(cell.best for row in table.rows for cell in row[3:5])

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import colorsys
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.studies.test_summary import run, study
 
+from walktalk.protocols import Described, known
+from walktalk.report import results_table
 from walktalk.report.page.conclusions import conclusion_of
-from walktalk.report.page.data import CONTRAST, DARK, LIGHT, Name, contrast, names_of, on_dark, on_light, within
+from walktalk.report.page.data import (
+    APART,
+    CONTRAST,
+    DARK,
+    LIGHT,
+    Name,
+    contrast,
+    distance,
+    names_of,
+    on_dark,
+    on_light,
+    page_colours,
+    within,
+)
 from walktalk.report.page.sections import Html, tag
 from walktalk.report.settings import between, from_defaults, repeat_command
-from walktalk.studies import load_spec, make_spec, preset_names, spec_mapping
+from walktalk.studies import load_spec, make_spec, preset_names, spec_mapping, summarize
 
 AXES = ("iteration", "time", "bits")
 NAMES = {"a": Name("One walk", "One walk", ""), "b": Name("Gossip in pairs", "Async-Gossip", "")}
@@ -46,7 +64,8 @@ def test_the_sentence_names_the_winner_on_each_axis_and_says_which_time_it_is() 
 def test_a_victory_that_may_be_luck_is_no_victory() -> None:
     told = conclusion_of(summary(clear=False), NAMES)
     assert "one walk or gossip in pairs (too close to call)" in told.sentence
-    assert told.cards[0].against == "too close to gossip in pairs to call"
+    first = told.cards[0]
+    assert (first.winner, first.either, first.against) == ("a", "b", "too close to call")
     assert "may be luck" in conclusion_of(summary(clear=None), NAMES).cards[0].against
 
 
@@ -60,7 +79,7 @@ def test_a_probable_victory_is_said_to_be_and_how_many_repetitions_would_tell() 
     assert told.cards[-1].against == "probably; next: one walk; about 6 repetitions would tell"
     content["winners"]["iteration"].update(chance=0.6, repetitions_needed=40)
     against = conclusion_of(content, NAMES).cards[0].against
-    assert against == "too close to gossip in pairs to call; about 40 repetitions would tell"
+    assert against == "too close to call; about 40 repetitions would tell"
 
 
 def test_cards_have_values_with_units_and_how_much_less_than_the_next() -> None:
@@ -69,6 +88,33 @@ def test_cards_have_values_with_units_and_how_much_less_than_the_next() -> None:
     assert cards["iteration"].against == "3 times fewer than gossip in pairs"
     assert cards["bits"].against == "3 times less than gossip in pairs"
     assert (cards["accuracy"].value, cards["accuracy"].winner) == ("93.1 %", "b")
+
+
+def test_one_algorithm_alone_wins_nothing_and_is_said_to_have_come_so_far() -> None:
+    table = study(run("multi_walk-2", 0, [2.0, 0.5]), run("multi_walk-2", 1, [2.0, 0.7]))
+    told = conclusion_of(summarize(table), {"multi_walk-2": Name("2 walks", "multi_walk-2", "")})
+    assert told.sentence.startswith("It gets down to a training loss of 0.7: that takes ")
+    assert {card.winner for card in told.cards} == {None}
+    assert {card.kind: card.value for card in told.cards}["loss"] == "0.6"
+
+
+def test_a_reference_is_no_candidate_and_is_told_beside() -> None:
+    table = study(
+        run("multi_walk-2", 0, [2.0, 0.5], bits=80), run("async_gossip-pairwise", 0, [2.0, 0.6], bits=160),
+        run("centralized", 0, [2.0, 0.1], bits=0),
+    )  # fmt: skip
+    content = summarize(table)
+    assert {winner["algorithm"] for winner in content["winners"].values()} == {"multi_walk-2"}
+    assert content["winners"]["bits"]["next"] == "async_gossip-pairwise"
+    names = names_of(known(content["algorithms"]))
+    told = conclusion_of(content, names)
+    assert "the least data is sent by 2 walks." in told.sentence
+    assert told.sentence.endswith(
+        "To compare with: all data in one place ends at a training loss of 0.1 and an accuracy of 97.5 %."
+    )
+    results = results_table(content)
+    assert "All data in one place is there to compare with, and cannot win." in results.note
+    assert not any(cell.best for row in results.rows if row[0].text == "All data in one place" for cell in row)
 
 
 def test_nobody_wins_where_no_loss_was_reached_by_all() -> None:
@@ -145,3 +191,38 @@ def test_text_is_escaped_and_html_is_not() -> None:
 def test_colours_are_seen_on_light_and_on_dark(colour: str) -> None:
     assert contrast(on_light(colour), LIGHT) >= CONTRAST
     assert contrast(on_dark(colour), DARK) >= CONTRAST
+
+
+def of_sweep(**settings: list[Any]) -> dict[str, Described]:
+    ((key, values),) = settings.items()
+    spec = make_spec({"algorithms": [{"name": "choco_sgd", key: values}, {"name": "multi_walk", "walks": [1, 2, 4]}]})
+    return dict(spec.described)
+
+
+def test_a_sweep_has_one_hue_and_gets_lighter_by_its_setting() -> None:
+    described = of_sweep(gamma=[0.8, 0.1, 0.4, 0.2])
+    sweep = sorted((one.settings["gamma"], one.colour) for one in described.values() if one.name == "choco_sgd")
+    hls = [colorsys.rgb_to_hls(*(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))) for _, colour in sweep]
+    assert [lightness for _, lightness, _ in hls] == sorted(lightness for _, lightness, _ in hls)
+    hues = [hue for hue, _, _ in hls]
+    assert all(abs((hue - hues[0] + 0.5) % 1.0 - 0.5) < 0.15 for hue in hues)
+    assert described["multi_walk-1"].colour == "#0072B2"  # which have colours of their own, the paper's
+    assert described["multi_walk-4"].colour == "#009E73"
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.2], [0.1, 0.2, 0.4, 0.8], [0.05, 0.1, 0.2, 0.4, 0.6, 0.8]])
+def test_curves_of_a_page_are_seen_and_told_apart_in_the_light_and_in_the_dark(values: list[float]) -> None:
+    """The blues of one and two walks were one in the dark."""
+    colours = page_colours(of_sweep(gamma=values))
+    for place, on in enumerate((LIGHT, DARK)):
+        seen = [both[place] for both in colours.values()]
+        assert all(contrast(colour, on) >= CONTRAST for colour in seen)
+        assert min(distance(a, b) for a, b in itertools.combinations(seen, 2)) > 0.06
+    assert distance(colours["multi_walk-1"][1], colours["multi_walk-2"][1]) >= APART
+    assert contrast(on_dark("#000000"), DARK) > 8  # the reference is no shadow of the page
+
+
+def test_distances_of_colours_are_those_of_oklab() -> None:
+    assert distance("#000000", "#ffffff") == pytest.approx(1.0, abs=1e-3)
+    assert distance("#ff0000", "#00ff00") == pytest.approx(0.5197, abs=2e-3)
+    assert distance("#123456", "#123456") == 0

@@ -81,3 +81,36 @@ def test_impossible_network_settings_are_refused(wrong):
 def test_a_run_that_would_never_end_is_refused():
     with pytest.raises(SpecError, match="stop"):
         Stop(target_loss=0.1)
+
+
+def test_each_node_computes_as_fast_as_is_said():
+    named = graphs.cycle(3).named(["lyon", "paris", "nice"])
+    for compute in ([1.0, 2.0, 8.0], np.array([1.0, 2.0, 8.0]), {"nice": 8.0, "paris": 2.0, "lyon": 1.0}):
+        stopwatch = Stopwatch(NetworkTiming(compute=compute), named, Seed(0))
+        assert [stopwatch.training_time(node) for node in range(3)] == [1.0, 2.0, 8.0]
+    assert NetworkTiming(compute=[1.0, 2.0, 9.0]).mean_compute == 4.0
+
+
+def test_one_number_for_all_or_each_gives_the_same_run():
+    def ends(compute):
+        timing = NetworkTiming(compute=compute, spread=0.4, straggler_share=0.25, straggler_slowdown=3.0)
+        simulation = Simulation(RunSetup(AsyncGossip(), graphs.cycle(4), Seed(3), Stop(iterations=80), timing))
+        simulation.advance()
+        return simulation.agenda.now, simulation.bytes, simulation.events
+
+    assert ends(0.7) == ends([0.7] * 4) == ends({str(node): 0.7 for node in range(4)})
+
+
+@pytest.mark.parametrize(
+    ("compute", "line"),
+    [
+        ([1.0, 2.0], "timing.compute: 2 values for 3 nodes; give one number for all, or one for each node"),
+        ({"0": 1.0, "1": 1.0}, "timing.compute: node '2' is missing"),
+        ({"0": 1.0, "1": 1.0, "2": 1.0, "x": 1.0}, "timing.compute: there is no node 'x'; nodes: 0, 1, 2"),
+        ([1.0, -1.0, 1.0], "timing.compute: -1.0 is not possible"),
+        ("fast", "timing.compute: 'fast' is not possible; allowed: a number above 0"),
+    ],
+)
+def test_impossible_times_by_node_are_one_line(compute, line):
+    with pytest.raises(SpecError, match=line):
+        Stopwatch(NetworkTiming(compute=compute), graphs.cycle(3), Seed(0))

@@ -95,6 +95,11 @@ def four() -> wt.Task:
     [
         ("all", r"objective.weights: 'all' is not possible; allowed: published, samples, sites, or a number for"),
         ({"weights": {"a": 0}}, r"objective.weights.a: 0(.0)? is not possible; allowed: a number above 0"),
+        ({"weights": {"a": "much"}}, r"objective.weights.a: 'much' is not possible; allowed: a number above 0"),
+        (
+            {"weights": {}},
+            r"objective.weights: \{\} is not possible; allowed: published, samples, sites, or a number for",
+        ),
         ({"cap": 0}, r"objective.cap: 0 is not possible; allowed: a number above 0, at most 1e6"),
         ({"equal_pace": "yes"}, r"objective.equal_pace: 'yes' is not possible; allowed: true or false"),
         ({"weigths": "sites"}, r"objective.weigths: is an unknown key; allowed: weights, cap, equal_pace"),

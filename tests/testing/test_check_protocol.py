@@ -45,8 +45,10 @@ from walktalk.protocols import (
 from walktalk.testing import ProtocolFlaws, check_protocol
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "protocols"))
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
 from directed_push_sum import DirectedPushSum
 from eight_bits import EightBitGossip
+from gt_adam import GTAdam
 from lazy_rounds import LazyRounds, PartOfTheWay
 
 QUICK = {"heartbeat": 0.1, "patience": 0.4}  # settings that say how long to wait, where a protocol has them
@@ -106,7 +108,7 @@ def test_so_it_does_on_real_nodes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("peers",), seconds=seconds_for(protocol))
 
 
-@pytest.mark.parametrize("protocol", [DirectedPushSum(), EightBitGossip()], ids=lambda p: p.label)
+@pytest.mark.parametrize("protocol", [DirectedPushSum(), EightBitGossip(), GTAdam()], ids=lambda p: p.label)
 def test_a_strangers_passes_in_both_runtimes(protocol: wt.Protocol) -> None:
     check_protocol(protocol)
 

@@ -7,4 +7,4 @@ things in Python. `bound_check` holds the theorems against measurement.
 
 from walktalk.core.lazy import front_door
 
-__getattr__, __dir__, __all__ = front_door(__name__, __file__)
+__getattr__, __dir__, __all__ = front_door(__name__, __file__, public=True)

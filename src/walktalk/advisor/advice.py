@@ -98,7 +98,7 @@ class Advice:
 
     @property
     def high(self) -> float:
-        """The other end of that interval."""
+        """The upper end of the interval of the prediction."""
         return self.answer.high
 
     @cached_property
@@ -246,7 +246,7 @@ def command(advice: Advice, study: str, given: list[str]) -> str:
 
 
 def flow(value: Any) -> str:
-    """YAML on one line."""
+    """A value as YAML on one line, for `--set`."""
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
 
 
@@ -279,7 +279,7 @@ def code(advice: Advice) -> str:
 
 
 def made(protocol: Protocol) -> str:
-    """What makes a protocol, its class imported."""
+    """The Python expression that makes a protocol."""
     if isinstance(protocol, Private):
         given = {name: value for name, value in dataclasses.asdict(protocol.spends).items() if value is not None}
         return f"wt.private({made(protocol.inner)}, {_settings(given)})"

@@ -224,7 +224,7 @@ def silent(text: str, share: float) -> None:
 
 
 def advise_on(survey: Survey, say: Report) -> Advice:
-    """The advice, once everything is prepared."""
+    """Advise for a situation that is prepared: survey, pilots, finals, prediction."""
     asked = survey.target
     survey, pilots, race = hold_race(survey, say)
     spent, missed = pilots.trainings, None

@@ -230,7 +230,7 @@ def squared_gradients(task: Task, setups: Sequence[RunSetup]) -> list[Floats]:
 
 
 def note_order(trace: list[TraceRow], keys: dict[int, int], order: list[int]) -> None:
-    """Which training was which iteration."""
+    """Remember which training of the schedule was which iteration."""
     for row in trace:
         if row.event == "train":
             keys[row.number] = row.key

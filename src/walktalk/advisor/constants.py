@@ -198,7 +198,7 @@ class Constants:
 
     @property
     def problem(self) -> Problem:
-        """As the theorems take them."""
+        """The constants as a `theory.Problem`, which the theorems take."""
         return Problem(F=self.F.value, L=self.L.value, sigma2=self.sigma2.value, zeta2=self.zeta2.value)
 
     @property
@@ -261,7 +261,7 @@ def estimate_constants(
 
 @dataclass(frozen=True)
 class Point:
-    """What was seen at one model."""
+    """What was measured at one model: smoothness L, noise σ² and diversity ζ²."""
 
     L: Estimate
     sigma2: Estimate
@@ -270,7 +270,7 @@ class Point:
 
 
 def look(local: LocalLoss, batch_size: int, effort: Effort) -> Point:
-    """Everything at one model."""
+    """Measure smoothness L, noise σ² and diversity ζ² at one model."""
     gradients = local.node_gradients()
     largest_one, mean = diversity(gradients)
     return Point(curvature(local, effort), noise(local, gradients, batch_size, effort.batches), largest_one, mean)

@@ -23,7 +23,7 @@ def begun(text: str) -> str:
 
 
 def how_sure(advice: Advice) -> str:
-    """high, fair or low."""
+    """How sure the advice is, in a word: high, fair or low."""
     return next(word for limit, word in SURE if advice.sure >= limit)
 
 
@@ -217,7 +217,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
 
 
 def finite(value: float) -> float | None:
-    """JSON has no infinity."""
+    """A value for JSON, which has no infinity: None in its place."""
     return value if isfinite(value) else None
 
 

@@ -74,7 +74,7 @@ class Prediction:
     high: float  # and this
 
     def times(self, factor: float) -> Prediction:
-        """The prediction in another unit."""
+        """The prediction in another unit, both ends of its interval too."""
         return Prediction(self.value * factor, self.low * factor, self.high * factor)
 
 
@@ -233,7 +233,7 @@ class Finals:
             self.take(finalist, curve)
 
     def take(self, finalist: Finalist, curve: LearningCurve) -> None:
-        """What a repetition has shown."""
+        """Add what one more repetition of this finalist has shown."""
         if self.survey.goal.budget is not None:
             finalist.values.append(curve.final_loss)
             finalist.ends.append(curve.seen[-1])

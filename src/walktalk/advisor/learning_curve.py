@@ -45,7 +45,7 @@ class Scale:
         return max(loss - self.floor, NO_FURTHER * span) + 1e-9 * loss
 
     def loss(self, progress: float) -> float:
-        """The loss of a y."""
+        """The loss that belongs to a progress y."""
         return self.floor + (self.start - self.floor) * exp(-progress)
 
     @property
@@ -112,7 +112,7 @@ class LearningCurve:
 
     @property
     def at(self) -> float:
-        """The cost spent so far."""
+        """The cost spent so far, in the unit of the objective."""
         return self.cost[-1] if self.cost else 0.0
 
     @property
@@ -123,7 +123,7 @@ class LearningCurve:
 
     @property
     def lost(self) -> bool:
-        """Whether it has diverged."""
+        """Whether the run has diverged: its loss is not finite, or far above that of the start."""
         return bool(self.loss) and self.scale.progress(self.mean_loss[-1]) < -log(DIVERGED)
 
     def smooth(self, values: list[float], upto: int) -> tuple[float, float]:
@@ -181,5 +181,5 @@ class LearningCurve:
 
     @property
     def silent(self) -> bool:
-        """Whether it has not said anything yet."""
+        """Whether the run has hardly moved yet, so that nothing can be told from it."""
         return len(self.cost) < 3 or self.at < self.settled or abs(self.progress) < NOTHING_YET

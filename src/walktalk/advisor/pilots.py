@@ -28,7 +28,7 @@ UNREACHABLE = 1e9  # times the first cost: no pilot gets there
 
 @dataclass(frozen=True)
 class Bench:
-    """What all pilots share."""
+    """What all pilots share: trainer, graph and timing, objective, seed, and where each ends."""
 
     trainer: Trainer
     setup: RunSetup  # graph, timing, bytes, evaluations; protocol, seed, rate and stop are the pilot's own
@@ -67,7 +67,7 @@ class Pilots:
         self.trainings = 0
 
     def aim(self, scale: Scale) -> None:
-        """Another target for all of them."""
+        """Set another target loss for all pilots."""
         self.bench = replace(self.bench, scale=scale)
         for curve in self.curves:
             curve.aim(scale, self.bench.objective)
@@ -161,7 +161,7 @@ Report: TypeAlias = Callable[[str, float], None]  # what is being done, and the 
 
 @dataclass(frozen=True)
 class Limits:
-    """When to give up."""
+    """How many trainings, and what cost of one pilot, are spent before the search is given up."""
 
     trainings: float = inf  # of all pilots together
     cost: float = inf  # of one pilot

@@ -205,7 +205,7 @@ def walk_counts(nodes: int) -> list[int]:
 
 @dataclass(frozen=True)
 class World:
-    """What an algorithm has to cope with."""
+    """The conditions an algorithm has to cope with: the graph, the optimizer's momentum, and failures."""
 
     graph: Graph
     momentum: float = 0.0  # of the optimizer, with which some go astray

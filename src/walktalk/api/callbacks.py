@@ -116,7 +116,7 @@ class Audience:
             one.on_progress(progress)
 
     def ended(self, result: Any) -> None:
-        """Show the result to all."""
+        """Call `on_end` of all callbacks with the result."""
         for one in self.members:
             one.on_end(result)
 
@@ -143,7 +143,7 @@ def _callback(one: Any) -> Callback:
 
 
 def warn(words: Sequence[str]) -> None:
-    """As warnings, at once."""
+    """Show these words as warnings, as soon as they are known."""
     for one in words:
         warnings.warn(one, stacklevel=2)
 

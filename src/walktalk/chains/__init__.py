@@ -10,4 +10,4 @@ how it gets away. Dense and exact for small chains, sparse for a million nodes.
 
 from walktalk.core.lazy import front_door
 
-__getattr__, __dir__, __all__ = front_door(__name__, __file__)
+__getattr__, __dir__, __all__ = front_door(__name__, __file__, public=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -191,7 +192,13 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 # -- What there is, what each keeps, sends and guarantees, and where it runs ------------------------------------------
 
-WIDTH = 100  # of a line
+WIDEST = 100  # characters of a line, where the terminal has as many
+NARROW = 60  # characters of a terminal on which columns leave too little room
+
+
+def _width() -> int:
+    """How many characters a line of the listing has: as many as the terminal, but no more than one reads easily."""
+    return min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns)
 
 
 def algorithms(
@@ -231,7 +238,8 @@ def algorithms(
             family = entry.family
             typer.secho(f"\n{family}", bold=True)
         _line(entry)
-    typer.echo("\n`walktalk algorithms NAME` shows one in full; `--graph cycle --nodes 20` counts what is sent.")
+    more = "`walktalk algorithms NAME` shows one in full; `--graph cycle --nodes 20` counts what is sent."
+    typer.echo("\n" + textwrap.fill(more, _width(), break_on_hyphens=False))
 
 
 def _graph(topology: str | None, nodes: int | None, seed: int) -> Graph | None:
@@ -246,14 +254,18 @@ def _line(entry: Entry) -> None:
     """One algorithm on a line or two: its name, what it does, and what it sends where that was counted."""
     counted = f" ({entry.bits / 8e3:,.1f} kB an iteration)" if entry.bits is not None else ""
     words = f"{entry.protocol.name:18} {entry.protocol.description}{counted or (entry.not_here and ' (not here)')}"
-    first, *others = textwrap.wrap(words, WIDTH, subsequent_indent=" " * 19)
-    name = typer.style(entry.protocol.name, fg="green", bold=True)
-    typer.echo("\n".join([name + first[len(entry.protocol.name) :], *others]))
+    _titled(words, entry.protocol.name, 4 if _width() < NARROW else 19)
+
+
+def _titled(words: str, name: str, indent: int) -> None:
+    """Print words that begin with an algorithm's name, the name in colour, further lines indented."""
+    lines = textwrap.fill(words, _width(), subsequent_indent=" " * indent)
+    typer.echo(typer.style(name, fg="green", bold=True) + lines.removeprefix(name))
 
 
 def _show(entry: Entry, full: bool, when: str = "") -> None:
     protocol = entry.protocol
-    typer.echo(f"{typer.style(protocol.name, fg='green', bold=True)}  {protocol.description}")
+    _titled(f"{protocol.name}  {protocol.description}", protocol.name, 4)
     told = [("take it when", when), ("keeps", protocol.keeps), ("sends", protocol.sends)]
     told += [("guarantees", protocol.guarantees), ("graphs", entry.graphs), ("runs in", entry.where)]
     if entry.bits is not None:
@@ -265,7 +277,7 @@ def _show(entry: Entry, full: bool, when: str = "") -> None:
         told.append(("theory", entry.theory))
     for name, text in told:
         if text:
-            typer.echo(textwrap.fill(text, WIDTH, initial_indent=f"  {name:13}", subsequent_indent=" " * 15))
+            typer.echo(textwrap.fill(text, _width(), initial_indent=f"  {name:13}", subsequent_indent=" " * 15))
     if full:
         _rule_and_keys(entry)
 
@@ -276,5 +288,5 @@ def _rule_and_keys(entry: Entry) -> None:
     for name, setting in entry.keys.items():
         usual = f" (usually {setting.default})" if setting.default not in (None, "") else ""
         words = f"{setting.meaning}: {setting.allowed}{usual}"
-        typer.echo(textwrap.fill(words, WIDTH, initial_indent=f"  {name:12} ", subsequent_indent=" " * 15))
+        typer.echo(textwrap.fill(words, _width(), initial_indent=f"  {name:12} ", subsequent_indent=" " * 15))
     typer.echo(f"\n  In a study: algorithms: [{{name: {entry.protocol.name}}}]")

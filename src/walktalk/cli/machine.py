@@ -102,7 +102,7 @@ def _show_result(result: BenchResult) -> None:
 
 
 def _readable(value: Any) -> str:
-    """A number as people read it."""
+    """A number of a benchmark with thousands separated and few digits."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"

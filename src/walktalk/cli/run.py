@@ -46,7 +46,7 @@ def _first_sentence(text: str) -> str:
 
 
 class Took:
-    """Looks at the clock when it is made."""
+    """Measures how long a command takes, from the moment when it is made."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter()
@@ -191,7 +191,7 @@ def _loggers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) ->
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:
-    """What `--workers` asks for."""
+    """The number of worker processes, or "ray", from the text of `--workers`."""
     if workers is None or workers == "ray":
         return workers  # type: ignore[return-value]
     if not (workers.isascii() and workers.isdigit()) or int(workers) < 1:

@@ -145,7 +145,7 @@ def _weighted(found: dict[str, Any]) -> Table:
 
 
 def _sentences(found: dict[str, Any]) -> list[str]:
-    """What the numbers mean, in sentences."""
+    """What the numbers of a graph mean for walks and gossip, in sentences."""
     crossover, nodes = found["crossover_walks"], found["nodes"]
     names = {"multi_walk": "Multi-Walk", "async_gossip_matrix": "gossip"}
     lines = [f"{found['graph']}: {note}." for note in found["notes"]]

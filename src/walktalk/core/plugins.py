@@ -30,7 +30,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from walktalk.core.errors import SettingError, SpecError, UserError, suggestion
 from walktalk.core.seeds import Seed
-from walktalk.core.settings import misfit
+from walktalk.core.settings import misfit, shown
 
 GROUP = "walktalk"
 # Where registries are made.
@@ -57,7 +57,7 @@ class Unread:
     place: str  # module:object
 
     def read(self) -> Any:
-        """Import what it stands for."""
+        """Import the thing that this entry stands for."""
         module, _, name = self.place.partition(":")
         return getattr(importlib.import_module(module), name)
 
@@ -397,4 +397,4 @@ def _home(thing: Any) -> str:
 def _words(thing: Any) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
-    return f"the function {thing.__name__}" if callable(thing) and hasattr(thing, "__name__") else f"{thing!r:.60}"
+    return f"the function {thing.__name__}" if callable(thing) and hasattr(thing, "__name__") else shown(thing)

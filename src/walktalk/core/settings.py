@@ -7,18 +7,21 @@ specification, errors and the reference in the documentation follow from these a
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import json
+import numbers
 import re
+import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from walktalk.core.errors import SettingError, suggestion
+from walktalk.core.errors import SettingError, UserError, suggestion
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ def shown(value: object) -> str:
     """A value as a person would recognize it, not longer than a line."""
     number = getattr(value, "shape", None) == ()  # of numpy or torch
     text = "nothing" if value is None else repr(value.item() if number else value)  # type: ignore[attr-defined]
+    text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
@@ -202,3 +206,163 @@ def _within(bounds: Iterable[Any]) -> str:
     if "ge" in of:
         return f" from {of['ge']:,} to {most}"
     return f"{above}, at most {most}" if "le" in of else f"{above} {'and ' if above else ''}{most}"
+
+
+# -- What a person calls from Python: an argument of a wrong type is one line, too -----------------------------------
+
+Thing = TypeVar("Thing")
+MISTAKES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError, OSError, RuntimeError)
+"""What calls end in that were given something of a wrong type; all else is about something else."""
+
+
+def says_what_is_allowed(thing: Thing) -> Thing:
+    """A function or class whose errors name the argument that is of a wrong type, where one is, in one line.
+
+    A call that works is left as it is: types are looked at only after it has failed. A class is changed itself; a
+    function is wrapped, once.
+
+    Args:
+        thing: What is called; anything else is returned as it is.
+    """
+    called: Any = thing
+    if isinstance(thing, type):
+        own = "__init__" in vars(thing) or hasattr(thing, "__pydantic_validator__")
+        if own and not hasattr(called.__init__, "answers"):
+            called.__init__ = _answering(called.__init__, called)
+        return thing
+    if not inspect.isfunction(thing) or hasattr(thing, "answers"):
+        return thing
+    return _answering(thing, called)  # type: ignore[return-value]
+
+
+def _answering(function: Callable[..., Any], shown_as: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except UserError:
+            raise
+        except MISTAKES as error:
+            known = _wrong_argument(shown_as, function, args, keywords) or _wrong_field(error)
+            if known is None:
+                raise
+            raise known from error
+
+    answering: Any = call
+    answering.answers = True
+    return call
+
+
+def _wrong_argument(
+    shown_as: Callable[..., Any], function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Exception | None:
+    """The error for the first argument that is not of the type in the signature; None where all of them are."""
+    try:
+        given = inspect.signature(function).bind(*args, **keywords).arguments
+    except TypeError:
+        return None  # too many, too few, or of other names: Python says which
+    parameters = inspect.signature(function).parameters
+    for name, value in given.items():
+        kind = _named_type(function, shown_as, parameters[name].annotation)
+        one = parameters[name]
+        several = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        if several or one.annotation is one.empty or value is one.default:
+            continue
+        if not fits(value, kind):
+            return misfit(name, value, Setting(kind, None).allowed)
+    return None
+
+
+def _named_type(function: Callable[..., Any], shown_as: Callable[..., Any], annotation: Any) -> Any:
+    """The type that an annotation means; what only a type checker imports is some type that is elsewhere."""
+    if not isinstance(annotation, str):
+        return annotation
+    own = {**vars(builtins), **getattr(inspect.unwrap(function), "__globals__", {})}
+    for kin in reversed(shown_as.__mro__ if isinstance(shown_as, type) else (shown_as,)):
+        own |= getattr(sys.modules.get(kin.__module__), "__dict__", {})
+    words = re.findall(r"(?<![.\w])[A-Za-z_]\w*", annotation)
+    own |= {name: _Elsewhere(name, (), {}) for name in words if name not in own}
+    try:
+        return eval(annotation, own)
+    except Exception:
+        return Any
+
+
+class _Elsewhere(type):
+    """Stands for types of a library that is not imported: no plain value is of any of them."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _Elsewhere(name, (), {})
+
+    def __getitem__(cls, _: Any) -> Any:
+        return cls
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return not (
+            value is None
+            or type(value) is object
+            or isinstance(value, (bool, int, float, str, bytes, list, tuple, dict))
+        )
+
+
+def _wrong_field(error: Exception) -> Exception | None:
+    """The error for the first field that pydantic does not take."""
+    if not hasattr(error, "errors") or not callable(error.errors):
+        return None
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "it"
+    said = str(first["msg"]).removeprefix("Value error, ")
+    return SettingError(
+        said
+        if first["type"] == "value_error"
+        else f"{where}: {shown(first['input'])} is not possible; {said[:1].lower()}{said[1:]}"
+    )
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, as far as it can be told: what cannot be told fits.
+
+    Args:
+        value: What was given.
+        kind: A type, as in a signature.
+    """
+    plain = _plain(kind)[0]
+    if plain is Any:
+        return True
+    origin, inner = typing.get_origin(plain), typing.get_args(plain)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is typing.Literal:
+        return value in inner if isinstance(value, (str, int, type(None))) else False
+    if plain in (None, type(None)):
+        return value is None
+    if plain in (int, float):
+        number = numbers.Integral if plain is int else numbers.Real
+        return isinstance(value, number) and not isinstance(value, bool) and value == value  # nan is no number
+    outer = origin or plain
+    if outer is Callable or outer is typing.get_origin(Callable[..., Any]):
+        return callable(value)
+    if not isinstance(outer, type) or getattr(outer, "_is_protocol", False) or outer is object:
+        return True
+    if (outer is not str and issubclass(outer, (Sequence, Mapping))) or outer is Iterable:
+        return _holds(value, outer, inner)
+    return isinstance(value, outer)
+
+
+def _holds(value: Any, outer: type, inner: tuple[Any, ...]) -> bool:
+    """Whether it is such a collection, and what stands first in it is of the type that it holds."""
+    mapping = issubclass(outer, Mapping)
+    if len(getattr(value, "shape", (0,))) != 1:
+        return False
+    if mapping != isinstance(value, Mapping) or isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        return False
+    first = (
+        next(iter(value.values()), None)
+        if mapping
+        else value[0]
+        if isinstance(value, (list, tuple)) and value
+        else None
+    )
+    return not inner or first is None or fits(first, inner[-1 if mapping else 0])

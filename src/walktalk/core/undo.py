@@ -10,17 +10,19 @@ from __future__ import annotations
 import enum
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
 UNCHANGING = (int, float, complex, str, bytes, bool, type(None), enum.Enum, type, range, frozenset, ModuleType)
+PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
 
 
 def remembered(*roots: object) -> Callable[[], None]:
     """A function that puts everything that the roots reach back to what it is now.
 
-    Tuples are looked through; functions, modules, classes, arrays and tensors are left alone.
+    Tuples are looked through; frozen dataclasses, functions, modules, classes, arrays and tensors are left alone.
 
     Args:
         roots: Objects such as a node's machine; containers, and objects of classes written in Python.
@@ -33,7 +35,7 @@ def remembered(*roots: object) -> Callable[[], None]:
         if isinstance(thing, UNCHANGING) or id(thing) in seen:
             continue
         seen.add(id(thing))
-        waiting.extend(held for held in _remember(thing, undo) if not isinstance(held, UNCHANGING))
+        waiting.extend(_changing(_remember(thing, undo)))
 
     def put_back() -> None:
         for one in undo:
@@ -42,12 +44,23 @@ def remembered(*roots: object) -> Callable[[], None]:
     return put_back
 
 
-def _remember(thing: Any, undo: list[Callable[[], None]]) -> Iterable[Any]:
+def _changing(held: Collection[Any]) -> Iterable[Any]:
+    """Those of some things that may change; thousands of numbers, or of tuples of numbers, take microseconds."""
+    kinds = set(map(type, held)) - PLAIN
+    if not kinds:
+        return ()
+    tuples = all(issubclass(kind, tuple) for kind in kinds)
+    if tuples and PLAIN.issuperset(map(type, chain.from_iterable(one for one in held if isinstance(one, tuple)))):
+        return ()
+    return [one for one in held if type(one) not in PLAIN]
+
+
+def _remember(thing: Any, undo: list[Callable[[], None]]) -> Collection[Any]:
     """Note how one object is put back; returns what it holds."""
     if isinstance(thing, dict):
         copy = dict(thing)
         undo.append(lambda: _refill(thing.clear, lambda: thing.update(copy)))
-        return copy.values()
+        return list(copy.values())
     if isinstance(thing, list):
         items = list(thing)
         undo.append(lambda: thing.__setitem__(slice(None), items))
@@ -65,7 +78,9 @@ def _remember(thing: Any, undo: list[Callable[[], None]]) -> Iterable[Any]:
     return _remember_attributes(thing, undo)
 
 
-def _remember_attributes(thing: Any, undo: list[Callable[[], None]]) -> Iterable[Any]:
+def _remember_attributes(thing: Any, undo: list[Callable[[], None]]) -> Collection[Any]:
+    if _frozen(thing):
+        return ()
     if callable(thing) and not hasattr(type(thing), "__dataclass_fields__") and _has_no_state(thing):
         return (thing.__self__,) if hasattr(thing, "__self__") and not isinstance(thing.__self__, type) else ()
     attributes = _slots_of(thing)
@@ -76,7 +91,7 @@ def _remember_attributes(thing: Any, undo: list[Callable[[], None]]) -> Iterable
         attributes_of_dict: Iterable[Any] = copy.values()
     else:
         attributes_of_dict = ()
-    if attributes and not _frozen(thing):
+    if attributes:
         undo.append(lambda: _set_all(thing, attributes))
     return [*attributes.values(), *attributes_of_dict]
 

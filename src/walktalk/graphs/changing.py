@@ -39,7 +39,7 @@ class Changing:
 
     @cached_property
     def present(self) -> tuple[int, ...]:
-        """Who is there, in order."""
+        """The numbers of the nodes that are there now, in order."""
         return tuple(sorted(node for node in self._before if node not in self.left))
 
     @cached_property

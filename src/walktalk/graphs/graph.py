@@ -117,7 +117,11 @@ class Graph:
     def __post_init__(self) -> None:
         if self.names is not None:
             check_names(self.names, self.nodes, self.name)
-        for array in (self.indptr, self.indices):
+        for name, array in (("indptr", self.indptr), ("indices", self.indices)):
+            if not isinstance(array, np.ndarray):
+                raise misfit(
+                    name, array, "an array of whole numbers; wt.graphs.from_networkx makes a graph", GraphError
+                )
             array.setflags(write=False)
 
     @staticmethod
@@ -142,6 +146,8 @@ class Graph:
 
         What networkx calls them is kept as `names`, unless those are the numbers from 0 on.
         """
+        if not hasattr(graph, "is_multigraph") or not hasattr(graph, "is_directed"):
+            raise misfit("graph", graph, "a graph of networkx", GraphError)
         name = name or str(graph.name or "networkx graph")
         if graph.is_multigraph():
             raise GraphError(f"{name}: the graph has parallel edges (a multigraph); use networkx.Graph(graph)")

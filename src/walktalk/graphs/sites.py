@@ -36,7 +36,7 @@ def with_sites(graph: Graph, sites: str | Sites) -> Graph:
             raise misfit("sites", sites, ", ".join(sorted(SITE_PRESETS)), GraphError)
         return replace(graph, sites=maker(graph.nodes))
     if not isinstance(sites, Sites):
-        raise GraphError(f"sites = {sites!r} is neither the name of a preset nor Sites")
+        raise misfit("sites", sites, f"wt.graphs.Sites, {', '.join(sorted(SITE_PRESETS))}", GraphError)
     if len(sites.site_of) != graph.nodes:
         raise GraphError(f"sites has {len(sites.site_of)} nodes, but {graph.name} has {graph.nodes}")
     return replace(graph, sites=sites)

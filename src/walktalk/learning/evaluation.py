@@ -13,8 +13,15 @@ from torch import Tensor
 from walktalk.core.errors import ModelError
 from walktalk.learning.arithmetic import fewer_rows, is_out_of_memory
 from walktalk.learning.samples import Column, Samples, only, pieces
-from walktalk.learning.stacked import OpaqueLoss, SequentialModel, SharedBaseModel, StackedModel, row_losses
-from walktalk.learning.stacked.model import is_cross_entropy
+from walktalk.learning.stacked import (
+    OpaqueLoss,
+    RowByRowLoss,
+    SequentialModel,
+    SharedBaseModel,
+    StackedModel,
+    row_losses,
+)
+from walktalk.learning.stacked.model import is_cross_entropy, takes_classes
 from walktalk.learning.task import Lengths, Loss, Metric, Task
 from walktalk.learning.training import ChainTraining, TrainingData
 
@@ -39,6 +46,7 @@ class Test:
     lengths: Lengths | None = None
     predictions: Callable[[Tensor], Tensor] | None = None  # from the model's outputs, where they hold more than those
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    has_classes: bool = True  # whether whole numbers among the targets are classes, of which there is an accuracy
 
     def of(self, model: StackedModel, rows: Tensor) -> dict[str, Tensor]:
         """Accuracy, loss and the person's own metrics of every row, [W] each, from one pass over the samples."""
@@ -61,7 +69,7 @@ class Test:
     def sum_of_hits(self, outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> Tensor:
         """How many targets each row has right; a negative one, such as torch's −100, is to be ignored."""
         dimension = None
-        if not targets.is_floating_point():
+        if self.has_classes and not targets.is_floating_point():
             dimension = dimension_of_classes(outputs, targets, by_cross_entropy)
         if dimension is None:
             return torch.full((len(outputs),), math.nan, device=outputs.device, dtype=torch.float64)
@@ -111,6 +119,25 @@ def by_length(inputs: Samples, others: Samples, lengths: Lengths | None) -> tupl
         return inputs, others
     order = lengths(inputs).argsort(stable=True)
     return inputs[order], others[order]
+
+
+def has_classes(test: Test, model: StackedModel) -> bool:
+    """Whether whole numbers among the targets are classes: the loss says so, or else the model that computes it.
+
+    Of several outputs that lie in one tensor nobody knows which are the scores of classes.
+    """
+    loss = test.loss
+    while isinstance(loss, (OpaqueLoss, RowByRowLoss)):
+        loss = loss.loss
+    if getattr(loss, "several_outputs", False):
+        return False
+    if test.targets.is_floating_point() or test.predictions is not None:
+        return bool(getattr(model.module, "has_classes", True))  # of the person's loss, which the model has computed
+    row = model.layout.row(model.module).to(test.inputs.device)
+    x, y = test.inputs[:2], test.targets[:2]
+    outputs = model.outputs(row[None], x)
+    dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
+    return dimension is not None and takes_classes(test.loss, outputs[0], y, outputs.shape[dimension])
 
 
 def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
@@ -178,7 +205,8 @@ class Evaluator:
         loss = self.model.loss
         if isinstance(targets, Column) or (not targets.is_floating_point() and bool((targets < 0).any())):
             loss = OpaqueLoss(loss)  # some labels are to be ignored
-        return Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
+        found = Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
+        return replace(found, has_classes=has_classes(found, self.model))
 
     def _sample(self, everything: Tensor, looked_at: EvaluationSamples) -> Tensor:
         """Those training samples that the loss is measured on, where every sample counts alike."""

@@ -14,10 +14,10 @@ from walktalk.core.errors import ModelError
 from walktalk.learning.adapters import ProductMixing, mixing_of
 from walktalk.learning.arithmetic import Arithmetic, activation_allowance, fewer_rows, is_out_of_memory
 from walktalk.learning.evaluation import EvaluationSamples, Evaluator
-from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, row_optimizer
+from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, optimizer_by_part, row_optimizer
 from walktalk.learning.samples import Sampler, bytes_in_memory, only, pieces, some
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, one_thread, stack, use
-from walktalk.learning.task import Task, copy_on, keep_at_home, still_parts, to_training
+from walktalk.learning.task import Task, copy_on, keep_at_home, matches, still_parts, to_training
 from walktalk.learning.training import (
     StackedTraining,
     TrainedRows,
@@ -27,7 +27,7 @@ from walktalk.learning.training import (
     possible_forms,
     say_that_none_works,
 )
-from walktalk.learning.user_data import inner
+from walktalk.learning.user_data import inner, own_name
 
 BYTES_IN_CACHE = 2**24  # of what a wave's forward pass keeps on a CPU
 ANY = 2**31
@@ -50,6 +50,7 @@ class Trainer:
         evaluation: EvaluationSamples | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
+        lr: float | None = None,
     ) -> None:
         """
         - `task`: its model, loss and samples.
@@ -59,6 +60,7 @@ class Trainer:
         - `evaluation`: which training samples the training loss is measured on.
         - `arithmetic`: how numbers are computed.
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
+        - `lr`: the study's learning rate, of which those of a task's own optimizers are shares; None: the optimizer's.
         """
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
@@ -86,6 +88,12 @@ class Trainer:
         self.rows_at_once = self.model.rows_at_once
         if self.rows_at_once is None and self.activations > 0:
             self.rows_at_once = max(1, int(activation_allowance(self.device) / self.activations))
+        if task.optimizers:
+            if lr is None:
+                lr = (optimizer if isinstance(optimizer, OptimizerSpec) else OptimizerSpec()).lr
+            entries = self.model.layout.parameters
+            parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
+            self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, lr)
         stacked = StackedTraining(self.model, self.optimizer, self.data, local_steps)
         self.forms = possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)

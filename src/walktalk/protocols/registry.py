@@ -5,6 +5,8 @@ What else the field calls it, the class says itself (`also_known_as`, `known_for
 
 from __future__ import annotations
 
+import colorsys
+import functools
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -50,6 +52,11 @@ class Described:
         """The title as it begins a line: "One walk"; a label that a person chose is left as it is."""
         return self.title if self.title == self.label else self.title[:1].upper() + self.title[1:]
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is there to compare with, such as all data in one place: it cannot win."""
+        return self.family == "reference"
+
 
 def described(label: str, protocol: Protocol, title: str | None = None) -> Described:
     """What a protocol says of itself, under a label of the study's; the colour is "" where it has none of its own."""
@@ -79,7 +86,7 @@ def absent_protocol(error: SettingError) -> type[Protocol]:
 def together(found: Iterable[Described]) -> dict[str, Described]:
     """The algorithms of one study by label: with a title and a colour each that no other has."""
     titled = _told_apart(list(found))
-    chosen = distinct({one.label: one.colour for one in titled})
+    chosen = distinct(_wanted_colours(titled))
     return {one.label: replace(one, colour=chosen[one.label]) for one in titled}
 
 
@@ -123,6 +130,48 @@ def distinct(wanted: Mapping[str, str]) -> dict[str, str]:
         order = [*FREE_COLOURS[first:], *FREE_COLOURS[:first]]
         chosen[label] = next((colour for colour in order if colour not in chosen.values()), order[0])
     return {label: chosen[label] for label in wanted}
+
+
+LIGHTNESS = (0.24, 0.68)  # of the first and the last setting of a sweep
+DRIFT = 0.12  # of the circle of hues, from the first to the last: lightness alone tells few apart
+
+
+def _wanted_colours(each: list[Described]) -> dict[str, str]:
+    """Its own colour for each; where all settings of an algorithm have the same, shades of it, lighter by setting."""
+    wanted = {one.label: one.colour for one in each}
+    for name in {one.name for one in each if one.name}:
+        alike = [one for one in each if one.name == name]
+        own = [one.colour for one in alike if one.colour]
+        if len(alike) > 1 and len(set(own)) <= 1:
+            base = own[0] if own else FREE_COLOURS[zlib.crc32(name.encode()) % len(FREE_COLOURS)]
+            in_order = sorted(alike, key=functools.partial(_setting_key, alike=alike))
+            wanted |= dict(zip([one.label for one in in_order], shades(base, len(alike)), strict=True))
+    return wanted
+
+
+def _setting_key(one: Described, alike: list[Described]) -> tuple[tuple[bool, float, str], ...]:
+    """What it is sorted by among settings of one algorithm: numbers by their size, anything else as it is written."""
+    varied = [key for key in one.settings if len({str(other.settings.get(key)) for other in alike}) > 1]
+    values = [one.settings[key] for key in varied]
+    numbers = [isinstance(value, (int, float)) for value in values]
+    return tuple(
+        (not is_number, float(value) if is_number else 0.0, str(value))
+        for is_number, value in zip(numbers, values, strict=True)
+    )
+
+
+def shades(colour: str, count: int) -> list[str]:
+    """So many shades around the hue of a colour, from dark to light; the one that is nearest to it is that colour."""
+    hue, own, saturation = colorsys.rgb_to_hls(*(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)))
+    low, high = LIGHTNESS
+    places = [low + (high - low) * k / max(count - 1, 1) for k in range(count)]
+    nearest = min(range(count), key=lambda k: abs(places[k] - own))
+    found = []
+    for k, lightness in enumerate(places):
+        turned = (hue - DRIFT * (k - nearest) / max(count - 1, 1)) % 1.0
+        red, green, blue = colorsys.hls_to_rgb(turned, lightness, saturation)
+        found.append(f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}")
+    return [*found[:nearest], colour, *found[nearest + 1 :]]
 
 
 def _told_apart(each: list[Described]) -> list[Described]:

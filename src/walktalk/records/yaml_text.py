@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(kind)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """One value and all that is in it."""
+        """Compose one value and all that is in it, no deeper than anybody writes."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise yaml.composer.ComposerError(None, None, TOO_DEEP, self.get_mark())

@@ -67,7 +67,7 @@ class Comparison:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The summary over all studies together: who won on each axis."""
-        return {"study": "the comparison", **summarize(self.history)}
+        return {"study": "the comparison", **summarize(self.history, described=self.algorithms)}
 
     @cached_property
     def differences(self) -> dict[str, list[Any]]:
@@ -153,8 +153,7 @@ def comparison_parts(comparison: Comparison, out: Path) -> PageParts:
 
 
 def _data(comparison: Comparison) -> dict[str, Any]:
-    target = comparison.summary["target_loss"]
-    data = curve_data(comparison.history, comparison.algorithms, target, comparison.time)
+    data = curve_data(comparison.history, comparison.algorithms, comparison.summary, comparison.time)
     order = list(comparison.studies)
     for algorithm in data["algorithms"]:
         study = next(k for k, name in enumerate(order) if algorithm["label"].startswith(f"{name}: "))

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
 
 from walktalk.protocols import known
-from walktalk.report.figures import unit_of
+from walktalk.report.figures import is_share, unit_of
 from walktalk.studies import algorithms_of
 
-# -- how sure it is who won; an old summary says only whether it is clear ---------------------------------------------
+# -- how sure it is who won: said here once, for the sentence, the cards, the tables and what the page's script shows --
 
 PROBABLE = 0.9  # the chance that the first is really better, from which on it is said to be probable
+Verdict: TypeAlias = Literal["alone", "once", "clear", "probable", "close"]
 
 
-def is_probable(winner: Mapping[str, Any]) -> bool:
-    """Whether the best is probably, though not clearly, better than the second."""
-    return winner["clear"] is False and (winner.get("chance") or 0.0) >= PROBABLE
+def verdict(winner: Mapping[str, Any] | None) -> Verdict:
+    """How sure it is that the best is best.
+
+    `alone`: there is nobody else; `once`: one repetition, which may be luck; `clear`; `probable`, though not clear;
+    `close`: too close to call. A summary of walktalk 0.1 says only whether it is clear.
+    """
+    if winner is None or winner["next"] is None:
+        return "alone"
+    if winner["clear"] is None:
+        return "once"
+    if winner["clear"]:
+        return "clear"
+    return "probable" if (winner.get("chance") or 0.0) >= PROBABLE else "close"
+
+
+def is_won(winner: Mapping[str, Any] | None) -> bool:
+    """Whether the best may be marked: there is somebody else, and it is not too close to call."""
+    return verdict(winner) not in ("alone", "close")
+
+
+def is_contest(summary: Mapping[str, Any]) -> bool:
+    """Whether there are two or more that can win; what is there to compare with cannot."""
+    described = known(summary["algorithms"], algorithms_of(summary))
+    return sum(not one.is_reference for one in described.values()) > 1
 
 
 def would_tell(winner: Mapping[str, Any]) -> str:
@@ -48,42 +71,88 @@ class Results(NamedTuple):
 AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
 
 
-def results_table(summary: Mapping[str, Any], name: Callable[[str], str] | None = None) -> Results:
+def results_table(
+    summary: Mapping[str, Any], name: Callable[[str], str] | None = None, further: bool = False
+) -> Results:
     """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis.
 
-    `name`: what an algorithm is called, from its label; as it says itself unless given.
+    The best of a column is marked, unless it is too close to call, or there is nobody to be better than.
+
+    Args:
+        summary: a study's.
+        name: what an algorithm is called, from its label; as it says itself unless given.
+        further: whether the test loss, and metrics of one's own, have columns too, where they were measured.
     """
-    named = known(summary["algorithms"], algorithms_of(summary))
-    name = name or (lambda label: named[label].heading)
-    accuracy = any(entry["final_accuracy"] is not None for entry in summary["algorithms"].values())
-    head = ["Algorithm", "Final loss", *(["Accuracy (%)"] if accuracy else []), *AXES.values()]
+    described = known(summary["algorithms"], algorithms_of(summary))
+    name = name or (lambda label: described[label].heading)
+    columns = columns_of(summary, further)
     rows = [
-        _row(name(label), label, entry, summary["winners"], accuracy) for label, entry in summary["algorithms"].items()
+        [Cell(name(label)), *(_cell(column, label, entry, summary["winners"]) for column in columns)]
+        for label, entry in summary["algorithms"].items()
     ]
     title = f"Results of {summary['study']}" if "study" in summary else "Results"
-    return Results(title, head, rows, _note(summary, name), _diverged(summary, name))
+    references = [label for label, one in described.items() if one.is_reference]
+    head = ["Algorithm", *(column.title for column in columns)]
+    return Results(title, head, rows, _note(summary, name, references), _diverged(summary, name))
 
 
-def _row(name: str, label: str, entry: dict[str, Any], winners: dict[str, Any], accuracy: bool) -> list[Cell]:
-    cells = [Cell(name), Cell(_plain(entry["final_loss"]), _won(winners, "loss", label))]
-    if accuracy:
-        cells.append(Cell(_percent(entry["final_accuracy"]), _won(winners, "accuracy", label)))
-    for axis in AXES:
-        cells.append(Cell(_with_unit(axis, entry["to_target"][axis]), _won(winners, axis, label)))
-    return cells
+class Column(NamedTuple):
+    """A column of the table of results: what of an algorithm's entry in the summary it shows."""
+
+    title: str
+    key: str  # in the entry: "final_loss"; of a cost, its axis
+    measure: str | None  # among the winners; None: nobody wins by it
+    write: Callable[[dict[str, Any] | None], str]
+
+    def spread(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Mean and σ; None where there is no such number."""
+        found: dict[str, Any] | None = entry["to_target"][self.key] if self.key in AXES else entry.get(self.key)
+        return found
 
 
-def _note(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
-    """The note below the table: what the marks mean, and which wins may be due to chance."""
+def columns_of(summary: Mapping[str, Any], further: bool = False) -> list[Column]:
+    """The columns of the table of results, from left to right; `further` as there."""
+    entries = list(summary["algorithms"].values())
+    columns = [Column("Final loss", "final_loss", "loss", _plain)]
+    if any(entry["final_accuracy"] is not None for entry in entries):
+        columns.append(Column("Accuracy (%)", "final_accuracy", "accuracy", _percent))
+    if further:
+        keys = dict.fromkeys(key for entry in entries for key, value in entry.items() if _is_further(key, value))
+        columns += [
+            Column(_titled(key), key, None, _percent if is_share(key.removeprefix("final_")) else _plain)
+            for key in keys
+        ]
+    costs = (Column(title, axis, axis, functools.partial(_with_unit, axis)) for axis, title in AXES.items())
+    return [*columns, *costs]
+
+
+USUAL = ("final_loss", "final_accuracy", "final_consensus", *(f"final_{axis}" for axis in AXES))
+
+
+def _is_further(key: str, value: Any) -> bool:
+    return key.startswith("final_") and key not in USUAL and not key.startswith("final_each_") and value is not None
+
+
+def _titled(key: str) -> str:
+    metric = key.removeprefix("final_")
+    return metric.replace("_", " ").capitalize() + (" (%)" if is_share(metric) else "")
+
+
+def _cell(column: Column, label: str, entry: dict[str, Any], winners: Mapping[str, Any]) -> Cell:
+    won = None if column.measure is None else winners[column.measure]
+    return Cell(column.write(column.spread(entry)), is_won(won) and won is not None and won["algorithm"] == label)
+
+
+def _note(summary: Mapping[str, Any], name: Callable[[str], str], references: Sequence[str]) -> str:
+    """The note below the table: what the numbers are, which wins may be due to chance, and who cannot win."""
     repetitions = max((entry["repetitions"] for entry in summary["algorithms"].values()), default=0)
-    note = (
-        f"Mean ± σ over {repetitions} repetitions."
-        if repetitions > 1
-        else "One repetition: no telling luck from merit."
-    )
+    alone = len(summary["algorithms"]) - len(references) < 2
+    once = "One repetition." if alone else "One repetition: no telling luck from merit."
+    parts = [f"Mean ± σ over {repetitions} repetitions." if repetitions > 1 else once]
     if summary["target_loss"] is not None:
-        note = f"Iterations, time and data: to training loss {summary['target_loss']:.3g}. {note}"
-    note = f"The training loss is {summary['objective']}. {note}" if "objective" in summary else note
+        parts.insert(0, f"Iterations, time and data: to training loss {summary['target_loss']:.3g}.")
+    if "objective" in summary:
+        parts.insert(0, f"The training loss is {summary['objective']}.")
     names = {
         "loss": "final loss",
         "accuracy": "accuracy",
@@ -91,18 +160,16 @@ def _note(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
         "time": "time",
         "bits": "data sent",
     }
-    unsure = {axis: one for axis, one in summary["winners"].items() if one is not None and one["clear"] is False}
-    close, likely = (
-        [
-            f"{names[axis]} ({name(one['algorithm'])}{' or ' if not sure else ' before '}{name(one['next'])}"
-            f"{would_tell(one)})"
-            for axis, one in unsure.items()
-            if is_probable(one) is sure
-        ]
-        for sure in (False, True)
-    )
-    note = f"{note} Probable, but not sure: {'; '.join(likely)}." if likely else note
-    return f"{note} Too close to call: {'; '.join(close)}." if close else note
+    found: dict[Verdict, list[str]] = {"probable": [], "close": []}
+    for axis, one in summary["winners"].items():
+        if (said := verdict(one)) in found:
+            between = " or " if said == "close" else " before "
+            both = f"{name(one['algorithm'])}{between}{name(one['next'])}"
+            found[said].append(f"{names[axis]} ({both}{would_tell(one)})")
+    parts += [f"Probable, but not sure: {'; '.join(found['probable'])}."] if found["probable"] else []
+    parts += [f"Too close to call: {'; '.join(found['close'])}."] if found["close"] else []
+    parts += [f"{name(label)} is there to compare with, and cannot win." for label in references]
+    return " ".join(parts)
 
 
 def _diverged(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
@@ -118,10 +185,6 @@ def _diverged(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
             "the model and the loss make of it."
         )
     return f"Diverged, the loss is not a number: {who}. A smaller optimizer.lr may help."
-
-
-def _won(winners: dict[str, Any], axis: str, label: str) -> bool:
-    return winners[axis] is not None and winners[axis]["algorithm"] == label
 
 
 def _plain(spread: dict[str, Any] | None) -> str:
@@ -157,6 +220,7 @@ def _with_unit(axis: str, spread: dict[str, Any] | None) -> str:
 SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "±": r"$\pm$",
+    "σ": r"$\sigma$",
     "²": r"$^2$",
     "·": r"$\cdot$",
     "ε": r"$\varepsilon$",
@@ -168,12 +232,14 @@ POWER = re.compile(r"(\d)e([+-])0*(\d+)")
 
 
 def latex(results: Results) -> str:
-    """A `tabular` for the package booktabs, the best of each column in bold, what the numbers are in comments."""
+    """A `tabular` for the package booktabs, the best of each column in bold, what the numbers are in its last lines."""
     columns = "l" + "r" * (len(results.head) - 1)
     lines = [r"\begin{tabular}{" + columns + "}", r"\toprule", _line([Cell(text) for text in results.head])]
-    lines += [r"\midrule", *(_line(row) for row in results.rows), r"\bottomrule", r"\end{tabular}"]
-    notes = [f"% {text}" for text in (results.title, results.note, results.warning) if text]
-    return "\n".join([*notes, *lines])
+    lines += [r"\midrule", *(_line(row) for row in results.rows), r"\bottomrule"]
+    over = rf"\multicolumn{{{len(results.head)}}}{{p{{0.95\linewidth}}}}"  # as wide as the page, not as a column
+    notes = [_escaped(text) for text in (results.note, results.warning) if text]
+    lines += [*(rf"{over}{{\footnotesize {text}}} \\" for text in notes), r"\end{tabular}"]
+    return "\n".join([f"% {results.title}", *lines])
 
 
 def _line(cells: list[Cell]) -> str:

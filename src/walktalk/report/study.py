@@ -74,7 +74,13 @@ class Study:
         """Who won: what the run wrote, with the machine it ran on; else from the history."""
         if self.running is not None:
             return {**summarize(self.history, self.spec), "engine": self.running.engine}
-        return read_summary(self.folder) or summarize(self.history, self.spec)
+        said = read_summary(self.folder)
+        if said is None:
+            return summarize(self.history, self.spec)
+        won = {winner["algorithm"] for winner in said["winners"].values() if winner is not None}
+        if any(one.is_reference for label, one in algorithms_of(said).items() if label in won):  # of walktalk 0.1
+            said["winners"] = summarize(self.history, self.spec, described=algorithms_of(said))["winners"]
+        return said
 
     @cached_property
     def algorithms(self) -> dict[str, Described]:

@@ -27,6 +27,7 @@ from .planning import foundation_from_python as foundation_from_python
 from .planning import planned_runs as planned_runs
 from .planning import prepare as prepare
 from .planning import prepare_on as prepare_on
+from .results import COST_RULE as COST_RULE
 from .results import StudyResult as StudyResult
 from .results import algorithms_of as algorithms_of
 from .results import first_below as first_below

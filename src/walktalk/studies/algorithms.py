@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """The heading under which it stands."""
+        """The heading under which it is listed, such as "Walks" or "Gossip"."""
         return FAMILIES.get(self.protocol.family, self.protocol.family.capitalize())
 
     @property
@@ -73,7 +73,7 @@ class Entry:
 
     @property
     def keys(self) -> dict[str, Setting]:
-        """Its keys in a specification."""
+        """The settings it takes in a specification, by name, with type, default and meaning."""
         return settings_of(type(self.protocol))
 
     def plain(self) -> dict[str, Any]:

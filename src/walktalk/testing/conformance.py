@@ -59,7 +59,7 @@ def check_protocol(
         seconds: how long the runs with a failure last.
     """
     flaws = [*_described(protocol)]
-    given, graph = graph, graph or _graph_for(protocol)
+    given, graph = graph, graph or graph_for(protocol)
     flaws += _tried("in virtual time", partial(_in_virtual_time, protocol, graph))
     for engine in engines:
         if engine not in ENGINES:
@@ -82,7 +82,8 @@ def _described(protocol: Protocol) -> Iterator[str]:
         yield "resilient_form: is not the same when it is asked for twice"
 
 
-def _graph_for(protocol: Protocol) -> Graph:
+def graph_for(protocol: Protocol) -> Graph:
+    """A small graph that a protocol can run on."""
     if protocol.made_for:
         return graphs.build(protocol.made_for, 5)
     return graphs.exponential(5) if protocol.on_directed_graphs else graphs.erdos_renyi(5, p=0.6, seed=2)

@@ -139,7 +139,7 @@ class NotApplicable:
 
     @property
     def note(self) -> str:
-        """Why, in a sentence."""
+        """Why the bound does not apply, in a sentence."""
         return (
             f"not applicable: η = {self.step_size:.3g} is above {self.largest_step_size:.3g}, the most the lemmas allow"
         )

@@ -175,7 +175,7 @@ CHANGES = "who meets whom changes by round; this is of the graph with all links 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about a graph."""
+    """What is asked about a graph: walks, iterations, aggregator, failures, and the model's size."""
 
     walks: int = 4  # R
     iterations: int = 3000  # T

@@ -258,7 +258,7 @@ def stages(graph: GraphLike, failures: int, aggregator: int = 0) -> list[Network
 
 
 def _summary(networks: Sequence[Network], walks: int, iterations: float) -> tuple[int, int, float]:
-    """E (at least 1), V and max H²."""
+    """The networks between failures as Theorem 3 takes them: E (at least 1), V and max H²."""
     if not networks:
         raise SpecError("Theorem 3 needs the network before each failure and after the last: at least one")
     nodes = max(between.nodes for between in networks)

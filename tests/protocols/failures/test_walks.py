@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
@@ -24,6 +26,7 @@ from tests.support.symbolic import Symbols
 from walktalk import graphs
 from walktalk.core.seeds import Seed
 from walktalk.protocols import MultiWalk
+from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming
 
@@ -189,3 +192,25 @@ def test_a_walk_whose_next_node_is_dead_goes_elsewhere_and_is_not_lost():
     assert [row for row in trace if row.event == "rerouted"]
     trained = {row.walk for row in trace if row.event == "trained" and row.time > 500}
     assert trained == {1, 2}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_aggregator_beats_on_however_often_something_goes_wrong_elsewhere(seed):
+    """Incidents that come faster than heartbeats made it begin its interval anew each time, until it was suspected."""
+    incidents = tuple(Fault("kill", node=node, rate=1.5, seconds=0.2) for node in (5, 7))
+    _, trace = simulate(MultiWalk(3), graphs.complete(9), incidents, PoissonTiming(), seed, until=100.0)
+    assert [row for row in trace if row.event in ("suspected", "elected")] == []
+    kills = [row for row in trace if row.event == "kill"]
+    assert len(kills) > 150  # they did go wrong
+
+
+def test_times_out_count_though_they_have_not_ended():
+    """Those who are back are the quick ones: with ten short returns and ninety walks out, the tail is not short."""
+    times = ReturnTimes(assumed=1.0, seen=deque([1.0] * 10))
+    guard = Guard(times, away=dict.fromkeys(range(1, 91), 0.0))
+    assert times.limit(0.01) < 8.0
+    assert guard.overdue(8.0, lambda walk, left: 0.01) == []
+    # One of many that is really lost is still noticed, a little later.
+    times.seen = deque([1.0] * 200)
+    late = Guard(times, away={1: 0.0} | dict.fromkeys(range(2, 10), 11.5))
+    assert late.overdue(12.0, lambda walk, left: 0.01) == [1]

@@ -2,4 +2,4 @@
 
 from walktalk.core.lazy import front_door
 
-__getattr__, __dir__, __all__ = front_door(__name__, __file__)
+__getattr__, __dir__, __all__ = front_door(__name__, __file__, public=True)

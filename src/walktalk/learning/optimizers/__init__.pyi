@@ -1,3 +1,8 @@
+from .by_part import Optimizers as Optimizers
+from .by_part import RowParts as RowParts
+from .by_part import check_optimizers as check_optimizers
+from .by_part import described as described
+from .by_part import optimizer_by_part as optimizer_by_part
 from .by_torch import NOT_ELEMENT_WISE as NOT_ELEMENT_WISE
 from .by_torch import Clipped as Clipped
 from .by_torch import OptimizerSpec as OptimizerSpec

@@ -129,6 +129,8 @@ class RowTorch(RowOptimizer):
     order of their names.
     """
 
+    waits = True
+
     def __init__(self, kind: type[torch.optim.Optimizer], arguments: dict[str, Any]) -> None:
         self.kind = kind
         self.arguments = arguments
@@ -205,6 +207,10 @@ class Clipped(RowOptimizer):
     def __post_init__(self) -> None:
         if not self.norm > 0:
             raise misfit("training.clip_norm", self.norm, "a number above 0", ModelError)
+
+    @property
+    def waits(self) -> bool:  # type: ignore[override]
+        return self.inner.waits
 
     def state_width(self, parameters: int) -> int:
         return self.inner.state_width(parameters)

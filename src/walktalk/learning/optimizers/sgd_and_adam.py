@@ -125,6 +125,8 @@ def zeros_or_vector(state: Tensor | Chosen | None, spread: Spread, like: Tensor)
 class RowOptimizer(ABC):
     """An optimizer that makes one step on all rows at once. A state of zeros is a fresh state."""
 
+    waits: bool = False  # whether it waits for the device, and so cannot be part of a CUDA graph
+
     @abstractmethod
     def state_width(self, parameters: int) -> int:
         """Floats of state for a row of that many parameters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,22 @@ from walktalk.learning.kernels import is_possible
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.compiled import CompiledModel
 from walktalk.learning.stacked.cpu import prepared_for_images
-from walktalk.learning.stacked.model import ChainModel, RowByRowLoss, StackedModel, TracedModel, VmapModel, row_losses
+from walktalk.learning.stacked.model import (
+    ChainModel,
+    LossByPart,
+    RowByRowLoss,
+    StackedModel,
+    TracedModel,
+    VmapModel,
+    row_losses,
+    takes_classes,
+)
 from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel
 from walktalk.learning.stacked.shared_base import NoDropout, SharedBaseModel
 from walktalk.learning.stacked.tensors import NotStackable
 from walktalk.learning.stacked.traced import is_patchwise
 from walktalk.learning.task import Loss, is_partly_frozen, to_training
+from walktalk.learning.user_data import own_name
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
 FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken
@@ -40,11 +50,17 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     """
     if not any(p.requires_grad for p in module.parameters()):
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
+    trained = [own_name(module, name) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    names = names_of_losses(module, loss, inputs, targets)
+    loss = LossByPart(loss, names, trained) if names else loss
     outputs = check_that_it_runs(module, loss, inputs, targets)
-    if not targets.is_floating_point() and bool((targets < 0).any()):
+    by_part = isinstance(loss, LossByPart)
+    if not by_part and not targets.is_floating_point() and bool((targets < 0).any()):
         loss = OpaqueLoss(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
-    forms = forms_for(module, inputs.device.type == "cpu")
-    if draws(loss, outputs, targets[: len(outputs)]):
+    forms = () if is_row_by_row(module) else forms_for(module, inputs.device.type == "cpu")
+    if isinstance(loss, LossByPart):
+        forms = ()
+    elif draws(loss, outputs, targets[: len(outputs)]):
         loss, forms = RandomRowLoss(loss), ()
     elif not can_be_stacked(loss, outputs, targets[: len(outputs)]):
         loss = RowByRowLoss(loss)
@@ -61,6 +77,21 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     if inputs.device.type == "cpu" and model.images is not None:
         model.images = prepared_for_images(model.worker, inputs)
     return model
+
+
+def is_row_by_row(module: nn.Module) -> bool:
+    """Whether a module says of itself that it has no form of many models: it reads its samples by their numbers."""
+    return bool(getattr(module, "row_by_row", False))
+
+
+def names_of_losses(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> list[str]:
+    """The names of the losses of a loss that has one for each part of the model; () for one number."""
+    try:
+        with torch.no_grad(), seeded(0, inputs.device):
+            found: object = loss(copy.deepcopy(module).eval()(inputs[:2]), targets[:2])
+    except Exception:  # whatever a person's loss does; it is told with the reason when it is computed next
+        return []
+    return [str(name) for name in found] if isinstance(found, Mapping) else []
 
 
 def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]:
@@ -86,7 +117,7 @@ def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Te
     """Makes a model compute by this arithmetic; with the fused kernels, where they fit and give what they should."""
     model.arithmetic, model.fused = arithmetic, None
     if isinstance(model, SequentialModel):
-        in_the_loss = isinstance(model.loss, RandomRowLoss)
+        in_the_loss = isinstance(model.loss, (RandomRowLoss, LossByPart))  # the second is not looked into
         model.draws = in_the_loss or is_random(model.module, inputs[:2])
         model.draws_when_measured = in_the_loss or is_random(model.module, inputs[:2], measured=True)
     if isinstance(model, SharedBaseModel) and arithmetic.uses_fused(inputs.device):
@@ -215,7 +246,11 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
             # [B, 1] outputs and [B] targets: torch would compare every output with every target, and only warn.
             warnings.filterwarnings("error", SIZES_DIFFER)
             outputs: Tensor = probe(inputs[:2])
+            if isinstance(outputs, Tensor):
+                check_classes(loss, outputs, targets)
             value = loss(outputs, targets[:2])
+    except ModelError:
+        raise
     except Exception as error:
         said = " ".join(str(error).split())
         hint = f" {ONE_OUTPUT}" if said.startswith(SIZES_DIFFER) else ""
@@ -224,12 +259,18 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
         raise ModelError("the model must put out one tensor here; wt.tasks.torch makes a task of one with several")
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError("the loss should be one number, a tensor: the mean over the batch")
+    return outputs
+
+
+def check_classes(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
+    """Checks that no class is beyond the model's outputs, where the loss takes whole numbers for classes."""
     classes = outputs.shape[1] if outputs.dim() == 2 else 0
-    if targets.dim() == 1 and not targets.is_floating_point() and classes > 1 and int(targets.max()) >= classes:
+    if targets.is_floating_point() or targets.dim() != 1 or classes < 2 or int(targets.max()) < classes:
+        return
+    if takes_classes(loss, outputs, torch.zeros_like(targets[: len(outputs)]), classes):
         raise ModelError(
             f"there is a target {int(targets.max())}, but the model has {classes} outputs (0 to {classes - 1})"
         )
-    return outputs
 
 
 def can_be_stacked(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:

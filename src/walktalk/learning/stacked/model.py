@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -12,13 +13,14 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from walktalk.core.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.cpu import multiplied, numpy_multiplies
 from walktalk.learning.stacked.fused import is_relu
 from walktalk.learning.stacked.tensors import NotStackable, Pass, RowLayout
 from walktalk.learning.stacked.traced import Graph, Traced
-from walktalk.learning.task import Loss, still_parts, to_training
+from walktalk.learning.task import Loss, matches, still_parts, to_training
 
 MEANS_OVER_SAMPLES = {
     functional.cross_entropy,
@@ -40,6 +42,10 @@ MEAN_MODULES = (
     nn.BCEWithLogitsLoss,
     nn.BCELoss,
 )
+
+
+CLASS_FUNCTIONS = {functional.cross_entropy, functional.nll_loss, functional.multi_margin_loss}
+CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
 
 
 def is_mean_over_samples(loss: Loss) -> bool:
@@ -84,10 +90,68 @@ class RowByRowLoss:
         return self.loss(outputs, targets)
 
 
+class LossByPart(RowByRowLoss):
+    """Several losses by names of parts, as those of a GAN: each parameter follows the one that has its name.
+
+    What is measured is their sum.
+    """
+
+    def __init__(self, loss: Loss, names: Sequence[str], parameters: Sequence[str]) -> None:
+        """
+        - `loss`: gives a dictionary of losses by names of parameters or parts.
+        - `names`: those of the dictionary.
+        - `parameters`: names of the model's that train, in their order.
+        """
+        super().__init__(loss)
+        owners = [next((name for name in names if matches(one, name)), None) for one in parameters]
+        for one, owner in zip(parameters, owners, strict=True):
+            if owner is None:
+                raise ModelError(f"the loss is a dictionary of {', '.join(names)}, none of which {one} belongs to")
+        self.places = {name: [place for place, owner in enumerate(owners) if owner == name] for name in names}
+        unused = [name for name, places in self.places.items() if not places]
+        if unused:
+            raise ModelError(f"the loss has an entry {unused[0]!r}, and no parameter is called so")
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([value.reshape(()) for value in self.by_name(outputs, targets).values()]).sum()
+
+    def by_name(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Computes the loss of each part, by its name."""
+        found: Any = self.loss(outputs, targets)
+        return dict(found)
+
+
 def is_cross_entropy(loss: Loss) -> bool:
     if isinstance(loss, nn.CrossEntropyLoss):
         return is_mean_over_samples(loss) and loss.label_smoothing == 0.0
     return loss is functional.cross_entropy
+
+
+def takes_classes(loss: Loss, outputs: Tensor, targets: Tensor, classes: int) -> bool:
+    """Whether a loss takes whole numbers for classes: then it fails of one that the outputs do not have.
+
+    Others, of counts, days or groups, take any number, so neither is one too large a mistake, nor is there an accuracy.
+    It is tried on the CPU, where a class that is not there is an error and not the end of the process.
+
+    Args:
+        loss: of one model's outputs and targets.
+        outputs: of a few samples.
+        targets: such of them as the loss takes.
+        classes: how many the outputs have.
+    """
+    if is_cross_entropy(loss) or isinstance(loss, CLASS_LOSSES) or loss in CLASS_FUNCTIONS:
+        return True
+    scores, right = outputs.detach().cpu(), targets.cpu()
+    with torch.no_grad(), seeded(0, scores.device):
+        try:
+            loss(scores, right)
+        except Exception:  # whatever it is, as weights on another device: nothing can be told, so it is as usual
+            return True
+        try:
+            loss(scores, torch.full_like(right, classes))
+        except Exception:
+            return True
+    return False
 
 
 class BatchedCrossEntropy(torch.autograd.Function):

@@ -18,7 +18,7 @@ from torch.nn import functional
 from walktalk.core.errors import ModelError
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.cpu import ImageOrder
-from walktalk.learning.stacked.model import Gradients, StackedModel
+from walktalk.learning.stacked.model import Gradients, LossByPart, StackedModel
 from walktalk.learning.stacked.products import nothing
 from walktalk.learning.stacked.tensors import masks, stream
 from walktalk.learning.task import Loss, sharing_copy, still_parts, to_training
@@ -121,8 +121,20 @@ class SequentialModel(StackedModel):
         with torch.enable_grad():
             with self.arithmetic.forward(inputs.device):
                 outputs = self.worker(self.ordered(inputs))
+            if isinstance(self.loss, LossByPart):
+                return self.by_part(self.loss, self.loss.by_name(outputs.float(), targets))
             loss = self.loss(outputs.float(), targets)
             return gradients_of_loss(loss, self.wanted)
+
+    def by_part(self, loss: LossByPart, values: dict[str, Tensor]) -> tuple[Tensor | None, ...]:
+        """Each part's gradients of its own loss, in the order of all parameters."""
+        found: list[Tensor | None] = [None] * len(self.wanted)
+        for name, places in loss.places.items():
+            wanted = [self.wanted[place] for place in places]
+            gradients = torch.autograd.grad(values[name], wanted, retain_graph=True, allow_unused=True)
+            for place, gradient in zip(places, gradients, strict=True):
+                found[place] = gradient
+        return tuple(found)
 
     def outputs(self, rows: Tensor, inputs: Tensor) -> Tensor:
         self.worker.eval()

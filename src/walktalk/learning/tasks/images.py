@@ -277,6 +277,10 @@ def random_images(nodes: int = 20, samples: int = 10_000, seed: int = 0, norm: N
         seed: of the noise.
         norm: ResNet-20's normalization.
     """
+    if samples < 1:
+        raise misfit("samples", samples, "a whole number, 1 or more")
+    if not 1 <= nodes <= samples:
+        raise misfit("nodes", nodes, f"1 to {samples}, the number of samples")
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(samples, 3, 32, 32, generator=generator)
     targets = torch.randint(0, 10, (samples,), generator=generator)

@@ -14,24 +14,36 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, manual_seed, nn
+from torch import Tensor, arange, manual_seed, nn, no_grad
 from torch.random import fork_rng
 
 from walktalk.core.errors import ModelError
 from walktalk.learning.arithmetic import machine_memory
+from walktalk.learning.optimizers import Optimizers, check_optimizers
 from walktalk.learning.samples import Column, Reader, Samples
+from walktalk.learning.stacked.model import takes_classes
 from walktalk.learning.task import Loss, Metric, Task, with_trainable
-from walktalk.learning.tasks.own_model import Fitted, check_numbers, check_types, fit
+from walktalk.learning.tasks.own_model import Fitted, Unpacked, check_numbers, check_types, fit
 from walktalk.learning.user_data import (
+    BatchLoss,
+    BatchMetric,
     Choice,
+    Form,
     InMemory,
     OnDemand,
     Part,
+    RaggedModel,
+    RaggedSamples,
+    RawSamples,
     accepted_by,
     chosen,
+    fixed_form,
     inner,
+    is_ragged,
     part_of,
+    raw_samples,
     sources_of,
+    targets_of,
 )
 
 # Where training starts: the weights that a module has, those of a file, or fresh ones for every repetition.
@@ -132,6 +144,7 @@ def torch(
     fresh: bool = False,
     metrics: Mapping[str, Metric] | None = None,
     trainable: str | Sequence[str] | None = None,
+    optimizers: Optimizers | None = None,
 ) -> Task:
     """A task of one's own: any module, any data.
 
@@ -164,7 +177,12 @@ def torch(
         trainable: Names of the parameters, or of the parts, that train and travel, `*` for anything: `"head"`,
             `["layers.11.*", "*.bias"]`. All others are frozen: held once, in the module's own memory, and never
             sent. If left out, what requires a gradient trains.
+        optimizers: For some parameters, by names as in `trainable`, another optimizer than the study's: a number,
+            times which the learning rate is the study's; `wt.SGD(…)` and the like; a class with the interface of
+            torch.optim, one's own too, or `functools.partial` of one with its settings. The first name that fits
+            counts. All rates follow the study's schedule.
     """
+    check_optimizers(optimizers or {})
     model, make = started(module, init, fresh)
     if trainable is not None:
         model, made_anew = with_trainable(model, trainable), make
@@ -177,17 +195,33 @@ def torch(
     choice = Choice(target, columns, accepted_by(model), loss is None, collate)
     most = SHARE_OF_MEMORY * machine_memory()
     sources = chosen(sources_of(partitions, names), part)
-    parts = [part_of(source.load(), source.where, choice, most) for source in sources]
-    tests = tests_of(test, [source.name for source in sources], part, choice, most)
-    everything = [*parts, *tests.parts]
+    loaded = [(source.where, source.load()) for source in sources]
+    tests, by_node = test_data(test, [source.name for source in sources])
+    known = tuple(source.name for source in sources if source.name is not None)
+    by_name = known if len(known) == len(sources) else None
+    raw = [raw_samples(data, where, choice) for where, data in (*loaded, *tests)]
+    together_by_hand = [one for one in raw if one is not None]
+    if len(together_by_hand) == len(raw) and any(is_ragged(one, choice) for one in together_by_hand):
+        check_types(model)
+        found = ragged(model, loss, together_by_hand, len(loaded), choice, metrics or {})
+        return replace(
+            found,
+            name=name,
+            pretrained=not fresh and make is None,
+            names=by_name,
+            optimizers=dict(optimizers or {}),
+            test_parts=found.test_parts if by_node else None,
+            make=None if make is None else (lambda: made_like(found.model, make())),
+        )
+    parts, held = ([part_of(data, where, choice, most) for where, data in side] for side in (loaded, tests))
+    everything = [*parts, *held]
     if kept_in_memory(everything, in_memory, most):
         everything = [one.whole() for one in everything]
     fitted = fit(model, loss, everything)
     check_numbers(fitted, everything)
     check_types(model)
     data = together(everything[: len(parts)], fitted)
-    held_out = together(everything[len(parts) :], fitted) if tests.parts else None
-    known = [source.name for source in sources if source.name is not None]
+    held_out = together(everything[len(parts) :], fitted) if held else None
     return Task(
         name,
         fitted.module,
@@ -198,11 +232,12 @@ def torch(
         None if held_out is None else (held_out.inputs, held_out.targets),
         labels=classes_of(data.targets),
         pretrained=not fresh and make is None,
-        names=tuple(known) if len(known) == len(sources) else None,
-        test_parts=held_out.parts if held_out is not None and tests.by_node else None,
+        names=by_name,
+        test_parts=held_out.parts if held_out is not None and by_node else None,
         metrics=fitted.metrics(metrics or {}),
         predictions=fitted.predictions,
         make=None if make is None else (lambda: fitted.like(make())),
+        optimizers=dict(optimizers or {}),
     )
 
 
@@ -248,24 +283,77 @@ def check_that_it_needs_no_arguments(make: Callable[..., Any]) -> None:
         ) from error
 
 
-class Tests(NamedTuple):
-    """The test data, and whether every node has its own."""
-
-    parts: list[Part]
-    by_node: bool
-
-
-def tests_of(test: Any, nodes: Sequence[str | None], part: Any, choice: Choice, most: float) -> Tests:
-    """The samples that are kept for testing: one for all, or each node's own by its name."""
+def test_data(test: Any, nodes: Sequence[str | None]) -> tuple[list[tuple[str, Any]], bool]:
+    """The data that is kept for testing, with what a person calls it, and whether every node has its own by name."""
     if test is None:
-        return Tests([], False)
+        return [], False
     by_name = isinstance(test, Mapping) and all(name is not None and name in test for name in nodes)
-    if not by_name:
-        data = test() if callable(test) and not hasattr(test, "__len__") else test
-        return Tests([part_of(data, "test", choice, most)], False)
-    entries = [(f"test[{name!r}]", test[name]) for name in nodes]
-    loaded = [(where, data() if callable(data) and not hasattr(data, "__len__") else data) for where, data in entries]
-    return Tests([part_of(data, where, choice, most) for where, data in loaded], True)
+    entries = [(f"test[{name!r}]", test[name]) for name in nodes] if by_name else [("test", test)]
+    return [
+        (where, data() if callable(data) and not hasattr(data, "__len__") else data) for where, data in entries
+    ], by_name
+
+
+def ragged(
+    module: nn.Module,
+    loss: Loss | None,
+    raw: Sequence[RawSamples],
+    nodes: int,
+    choice: Choice,
+    metrics: Mapping[str, Metric],
+) -> Task:
+    """A task whose samples are put together batch by batch; training samples of the nodes first, then tests."""
+    samples = RaggedSamples(raw, choice)
+    model = RaggedModel(module, samples, loss)
+    targets = None if loss is None else targets_of(samples, module)
+    model.form = fixed_form(model)
+    whole = model.form is not None and (targets is not None or not metrics)
+    if not whole:
+        model.form, model.metrics = None, dict(metrics)
+    numbers = arange(len(samples))
+    known = numbers if targets is None or not whole else targets
+    alone = model.form is not None and model.form.is_one
+    model.has_classes = alone and known is targets and has_classes(model, known)
+    ends, trained = samples.starts[1:], samples.starts[nodes]
+    places = [np.arange(end - len(part.data), end) for part, end in zip(raw, ends, strict=True)]
+    measured = fixed_metrics(metrics, model.form) if whole else {n: BatchMetric(k) for k, n in enumerate(metrics)}
+    return Task(
+        "own",
+        model,
+        BatchLoss(loss),
+        numbers[:trained],
+        known[:trained],
+        places[:nodes],
+        (numbers[trained:], known[trained:]) if trained < len(samples) else None,
+        labels=classes_of(known[:trained]) if model.has_classes else None,
+        test_parts=[place - trained for place in places[nodes:]],
+        metrics=measured,
+        predictions=model.predictions,
+    )
+
+
+def fixed_metrics(metrics: Mapping[str, Metric], form: Form | None) -> dict[str, Metric]:
+    """A person's metrics of outputs that have one form, which several of them lie in."""
+    alone = form is None or form.is_one
+    return dict(metrics) if alone else {name: Unpacked(metric, form, None) for name, metric in metrics.items()}
+
+
+def has_classes(model: RaggedModel, targets: Tensor) -> bool:
+    """Whether the targets of samples that are put together batch by batch are classes: their loss says so."""
+    if targets.is_floating_point() or model.loss is None:
+        return False
+    training = model.training
+    with no_grad():
+        outputs = model.predictions(model.eval()(arange(min(2, len(targets)))))
+    model.train(training)
+    return outputs.dim() > 1 and takes_classes(model.loss, outputs, targets[: len(outputs)], outputs.shape[1])
+
+
+def made_like(model: nn.Module, made: nn.Module) -> nn.Module:
+    """Another module in the place of the person's."""
+    assert isinstance(model, RaggedModel)
+    check_types(made)
+    return model.like(made)
 
 
 def kept_in_memory(parts: Sequence[Part], wanted: bool | None, most: float) -> bool:

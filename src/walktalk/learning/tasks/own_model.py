@@ -40,6 +40,7 @@ class Unpacked:
         - `targets`: how several lie in one tensor; None: they are one.
         """
         self.function, self.form, self.targets = function, form, targets
+        self.several_outputs = form is not None and len(form.leaves) > 1
         self.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)  # by which sites compare it
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Any:

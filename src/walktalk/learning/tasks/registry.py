@@ -19,6 +19,7 @@ from walktalk.core.errors import DataError, SettingError
 from walktalk.core.plugins import Registry, of_the_person, returns, seed_for
 from walktalk.core.seeds import Seed, as_seed
 from walktalk.core.settings import Setting, complete, settings_of
+from walktalk.learning.optimizers import described
 from walktalk.learning.samples import Column, Samples
 from walktalk.learning.task import Task
 from walktalk.learning.tasks.images import cifar10, digits, fashion_mnist, mnist
@@ -91,6 +92,7 @@ def digest_of(task: Task) -> str:
     """A few letters that differ where data, split, model or weights do."""
     found = hashlib.blake2b(digest_size=8)
     found.update(repr(task.model).encode())
+    found.update(described(task.optimizers).encode())
     for samples in (task.inputs, task.targets, *(task.test or ())):
         _add(found, samples)
     for part in task.parts:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from walktalk.learning import kernels
 from walktalk.learning.arithmetic import Arithmetic, keep_freed_memory
-from walktalk.learning.optimizers import Chosen, Clipped, RowOptimizer, RowSGD, RowTorch, Spread, to_vector
+from walktalk.learning.optimizers import Chosen, RowOptimizer, RowSGD, Spread, to_vector
 from walktalk.learning.samples import Column
 from walktalk.learning.stacked import (
     ChainModel,
@@ -408,8 +408,7 @@ def possible_forms(
 
 def waits(model: StackedModel, optimizer: RowOptimizer, data: TrainingData) -> bool:
     """Whether a training waits for the device, for all that is known."""
-    inner = optimizer.inner if isinstance(optimizer, Clipped) else optimizer
-    return data.is_read or isinstance(inner, RowTorch) or isinstance(model.loss, RowByRowLoss)
+    return data.is_read or optimizer.waits or isinstance(model.loss, RowByRowLoss)
 
 
 def fits_chain(data: TrainingData, arithmetic: Arithmetic) -> bool:

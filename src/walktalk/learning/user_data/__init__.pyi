@@ -6,6 +6,7 @@ from .adapter import inner as inner
 from .adapter import loss_and_rest as loss_and_rest
 from .adapter import named_output as named_output
 from .adapter import names_of_labels as names_of_labels
+from .adapter import own_name as own_name
 from .adapter import way_to_call as way_to_call
 from .forms import Source as Source
 from .forms import chosen as chosen
@@ -21,3 +22,12 @@ from .part import OnDemand as OnDemand
 from .part import Part as Part
 from .part import gap_in as gap_in
 from .part import named_target as named_target
+from .ragged import BatchLoss as BatchLoss
+from .ragged import BatchMetric as BatchMetric
+from .ragged import RaggedModel as RaggedModel
+from .ragged import RaggedSamples as RaggedSamples
+from .ragged import RawSamples as RawSamples
+from .ragged import fixed_form as fixed_form
+from .ragged import is_ragged as is_ragged
+from .ragged import raw_samples as raw_samples
+from .ragged import targets_of as targets_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -97,10 +97,17 @@ def leaves(outputs: Any) -> list[Tensor | None]:
     return [outputs]
 
 
+class Named(NamedTuple):
+    """A dictionary in a frame."""
+
+    make: Callable[..., Any]  # of its values by name: a plain one, or the model's own class, as those of `transformers`
+    values: dict[str, Any]
+
+
 def frame(outputs: Any) -> Any:
     """The tuples, lists and dictionaries around the tensors, each of which is None."""
     if isinstance(outputs, Mapping):
-        return {name: frame(value) for name, value in outputs.items()}
+        return Named(maker_of(outputs), {name: frame(value) for name, value in outputs.items()})
     if isinstance(outputs, (tuple, list)):
         return rebuilt(outputs, [frame(value) for value in outputs])
     return None
@@ -108,11 +115,21 @@ def frame(outputs: Any) -> Any:
 
 def filled(empty: Any, tensors: Iterator[Tensor | None]) -> Any:
     """A frame with the next tensors in it."""
-    if isinstance(empty, dict):
-        return {name: filled(value, tensors) for name, value in empty.items()}
+    if isinstance(empty, Named):
+        return empty.make(**{name: filled(value, tensors) for name, value in empty.values.items()})
     if isinstance(empty, (tuple, list)):
         return rebuilt(empty, [filled(value, tensors) for value in empty])
     return next(tensors)
+
+
+def maker_of(outputs: Mapping[str, Any]) -> Callable[..., Any]:
+    """What makes such a dictionary of its values by name: its class, where it does, since that may have attributes."""
+    kind = type(outputs)
+    try:
+        same = kind(**outputs)
+    except (TypeError, ValueError):
+        return dict
+    return kind if isinstance(same, Mapping) and list(same) == list(outputs) else dict
 
 
 def rebuilt(like: Any, values: list[Any]) -> Any:
@@ -175,7 +192,13 @@ OUTPUTS = ("logits", "predictions", "prediction", "outputs", "output", "last_hid
 Kind = inspect.Parameter
 
 
-class Adapter(nn.Module):
+class Behind(nn.Module):
+    """A module behind which is a person's own."""
+
+    inner: nn.Module
+
+
+class Adapter(Behind):
     """A person's module, behind one tensor in and one tensor out.
 
     Without a loss of the task's own, the module computes it: then it comes first in what is put out, once for every
@@ -224,7 +247,12 @@ class Adapter(nn.Module):
 
 def inner(module: nn.Module) -> nn.Module:
     """The person's own module."""
-    return module.inner if isinstance(module, Adapter) else module
+    return module.inner if isinstance(module, Behind) else module
+
+
+def own_name(module: nn.Module, parameter: str) -> str:
+    """What a parameter of a module is called in the person's own, which it may be behind."""
+    return parameter.removeprefix("inner.") if isinstance(module, Behind) else parameter
 
 
 def main_output(outputs: Any) -> Tensor:

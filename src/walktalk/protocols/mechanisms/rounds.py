@@ -109,7 +109,18 @@ class Rule(ABC):
 class RoundNode(Machine):
     """One node that goes by a rule. Without `attendance` nothing is ever lost, and it waits for everybody."""
 
-    __slots__ = ("attendance", "changed", "empty", "latest", "longest", "meeting", "protocol", "rule", "trained")
+    __slots__ = (
+        "attendance",
+        "changed",
+        "empty",
+        "lags",
+        "latest",
+        "longest",
+        "meeting",
+        "protocol",
+        "rule",
+        "trained",
+    )
 
     def __init__(self, protocol: Protocol, meeting: Meeting, rule: Rule, patience: float | None = None) -> None:
         """
@@ -121,6 +132,7 @@ class RoundNode(Machine):
         self.attendance = None if patience is None else Attendance(patience, meeting.cut)
         self.longest = LONG * (patience or 0.0)  # how long it waits for its first model, if it joins
         self.trained = False  # whether this node has done its part of the round
+        self.lags = False  # whether the others have gone ahead in the training under way already
         self.empty = False  # whether it has joined, and has no model yet
         self.latest: dict[int, int] = {}  # the highest round that was heard of each sender
         self.changed: NetworkView | None = None  # the network from the next round on, where that is another
@@ -132,7 +144,7 @@ class RoundNode(Machine):
             self.meeting.take(event.sender, event.message, self._read(event.message))
             return self._finish(context.now)
         if isinstance(event, Trained):
-            self.trained = True
+            self.trained, self.lags = True, False
             learned = self.rule.learn(event, self.meeting)
             return [*learned, *self._wait(context.now), *self._finish(context.now)]
         if isinstance(event, Started) and not event.late:
@@ -272,11 +284,16 @@ class RoundNode(Machine):
         return 1 if two_way else around.nodes
 
     def _catch_up(self, number: int, who: Attendance) -> list[Effect]:
-        """The others are ahead: join them with the model of now; a training under way counts for that round."""
+        """The others are ahead: join them with the model of now; a training under way counts for that round.
+
+        Where they go ahead again in the same training, nothing is said: whoever hears of it would wait for the rest.
+        """
         note = Note("catches_up", number=number)
         self._wait_for_none(who)
         if not self.trained:
-            return [*self.meeting.go_to(number), note, *self.rule.announce(self.meeting)]
+            said = [] if self.lags else self.rule.announce(self.meeting)
+            self.lags = True
+            return [*self.meeting.go_to(number), note, *said]
         self.trained = False
         return [*self._end_round(number), note, *self._begin_round()]
 

@@ -170,7 +170,7 @@ def _alone(curve: Curve) -> Any:
 
 # -- curves with the failures marked (the paper's Figure 9) -----------------------------------------------------------
 
-EVENTS = ("kill", "revive", "pause", "resume", "partition", "heal")
+EVENTS = ("kill", "revive", "pause", "resume", "hang", "trains_again", "partition", "heal")
 
 
 class Failure(NamedTuple):

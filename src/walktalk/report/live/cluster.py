@@ -1,7 +1,7 @@
 """A cluster that runs, as a page: from what its nodes answer when they are asked, every few seconds.
 
-The page is that of a study, as far as a cluster's answers go: the mean of the nodes' own losses for curves, the nodes
-in place of the results, and a replay of what could be seen from one answer to the next.
+Its nodes come first, with what they complain of; then the mean of their own losses as a curve, and a replay of what
+could be seen from one answer to the next.
 """
 
 from __future__ import annotations
@@ -90,11 +90,12 @@ class ClusterPage:
                 "p", f"A cluster of {len(self.answers)} nodes, as they answer every few seconds.", class_="lead"
             ),
             "story": tag("p", self.progress()["words"], class_="verdict"),
-            "results": self._nodes(),
+            "participants": self._nodes(),
             "algorithms": sections.algorithms_html(names_of(self.described)),
             "settings": sections.settings_html(self.study),
         }
         data = {
+            "kind": "cluster",
             "name": self.name,
             "finished": self.done,
             "incidents": {},

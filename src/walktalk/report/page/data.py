@@ -164,14 +164,61 @@ LIGHT, DARK = "#ffffff", "#16191f"  # the surfaces that curves are drawn on, as 
 CONTRAST = 3.0  # of graphics that have to be understood: WCAG 2.1, 1.4.11
 
 
+APART = 0.08  # of two curves, by OKLab; below, they are taken for each other
+DIM = 0.2  # lightness of HLS below which a colour, such as black, is mirrored on a dark page
+SHIFTS = (0.0, 0.05, 0.1, 0.15, 0.2, -0.05, -0.1)  # of lightness, that set two apart; towards the other end last
+
+
+def page_colours(algorithms: Mapping[str, Described]) -> dict[str, tuple[str, str]]:
+    """Of each algorithm its colour on a light page and on a dark one: seen on it, and apart from all others."""
+    colours = {label: one.colour for label, one in algorithms.items()}
+    light, dark = _apart(colours, LIGHT, -1.0), _apart(colours, DARK, 1.0)
+    return {label: (light[label], dark[label]) for label in colours}
+
+
+def _apart(colours: Mapping[str, str], on: str, sign: float) -> dict[str, str]:
+    """Each colour as it is seen on a page, lighter or darker where another one is too near."""
+    found: dict[str, str] = {}
+    for label, colour in colours.items():
+        seen = on_light(colour) if on == LIGHT else on_dark(colour)
+        tried = [_shifted(seen, sign * shift) for shift in SHIFTS]
+        there = [one for one in tried if contrast(one, on) >= CONTRAST] or [seen]
+        room = [min((distance(one, other) for other in found.values()), default=1.0) for one in there]
+        found[label] = next((one for one, free in zip(there, room, strict=True) if free >= APART), seen)
+        if all(free < APART for free in room):
+            found[label] = there[room.index(max(room))]
+    return found
+
+
 def on_light(colour: str) -> str:
     """Darkens a colour as far as contrast on a white page needs."""
     return _until_seen(colour, LIGHT, -0.03)
 
 
 def on_dark(colour: str) -> str:
-    """Lightens a colour as far as contrast on a dark page needs."""
-    return _until_seen(colour, DARK, 0.03)
+    """Lightens a colour as far as contrast on a dark page needs; what is nearly black becomes nearly white."""
+    lightness = colorsys.rgb_to_hls(*_channels(colour))[1]
+    return _until_seen(_shifted(colour, 0.84 - 2 * lightness) if lightness < DIM else colour, DARK, 0.03)
+
+
+def distance(a: str, b: str) -> float:
+    """How different two colours look: from 0, the same, to 1, black and white (OKLab, Ottosson 2020)."""
+    return float(np.linalg.norm(_oklab(a) - _oklab(b)))
+
+
+def _oklab(colour: str) -> np.ndarray:
+    linear = np.array([_linear(channel) for channel in _channels(colour)])
+    cones = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]) @ linear
+    rows = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    found: np.ndarray = np.array(rows) @ np.cbrt(cones)
+    return found
+
+
+def _shifted(colour: str, by: float) -> str:
+    """The colour, lighter by so much."""
+    hue, lightness, saturation = colorsys.rgb_to_hls(*_channels(colour))
+    red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness + by, 0.0), 0.93), saturation)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
 def contrast(a: str, b: str) -> float:
@@ -181,17 +228,21 @@ def contrast(a: str, b: str) -> float:
 
 
 def _until_seen(colour: str, on: str, step: float) -> str:
-    hue, lightness, saturation = colorsys.rgb_to_hls(*_channels(colour))
-    while contrast(colour, on) < CONTRAST and 0.0 < lightness + step < 1.0:
-        lightness += step
-        red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
-        colour = f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+    while contrast(colour, on) < CONTRAST:
+        after = _shifted(colour, step)
+        if after == colour:
+            break
+        colour = after
     return colour
 
 
 def _luminance(colour: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    red, green, blue = (_linear(channel) for channel in _channels(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
 
 
 def _channels(colour: str) -> tuple[float, float, float]:

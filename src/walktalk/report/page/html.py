@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from walktalk.core.errors import UserError
 from walktalk.protocols import known
 from walktalk.records import write_text
 from walktalk.report.figures import Algorithms, line_style
 from walktalk.report.page import sections
-from walktalk.report.page.conclusions import conclusion_of, incidents_of
+from walktalk.report.page.conclusions import AXES, conclusion_of, incidents_of
 from walktalk.report.page.data import (
     RUNS,
     means,
@@ -24,18 +25,22 @@ from walktalk.report.page.data import (
     names_of,
     network_data,
     numbers,
-    on_dark,
-    on_light,
+    page_colours,
     partition_data,
     single_runs,
 )
 from walktalk.report.page.sections import Html, participants_html, results_html, tag
 from walktalk.report.replay import runs_data
+from walktalk.report.results import PROBABLE, is_contest, verdict
 from walktalk.report.settings import repeat_command
 from walktalk.report.study import Study, draw_all, open_study
-from walktalk.studies import Foundation
+from walktalk.studies import COST_RULE, Foundation
 
 # -- what a study's page holds: data for its script, and sections that need none --------------------------------------
+
+
+Kind: TypeAlias = Literal["comparison", "single", "cluster"]
+"""A page of results, of several algorithms or of one; or of the state of a cluster, its nodes first."""
 
 
 class PageParts(NamedTuple):
@@ -45,6 +50,12 @@ class PageParts(NamedTuple):
     data: dict[str, Any]  # for the script, as JSON
     sections: dict[str, Html]  # by the id of where they go; an empty one is not shown
     intros: dict[str, str] = {}  # noqa: RUF012  what stands below a section's heading, in place of the usual words
+
+    @property
+    def kind(self) -> Kind:
+        """Which kind of page it is, as its data says."""
+        kind: Kind = self.data.get("kind", "comparison")
+        return kind
 
 
 def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PageParts:
@@ -70,13 +81,15 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "records": Html("") if running else sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
+    kind: Kind = "cluster" if study.cluster is not None else "comparison" if is_contest(summary) else "single"
     data = {
+        "kind": kind,
         "name": study.spec.name,
         "finished": study.finished,
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "replay": None if running else runs_data(study),
         **drawn,
-        **curve_data(study.history, study.algorithms, summary["target_loss"], study.time),
+        **curve_data(study.history, study.algorithms, summary, study.time),
     }
     return PageParts(study.spec.name, data, content)
 
@@ -93,13 +106,15 @@ def drawings_of(study: Study) -> dict[str, Any]:
     }
 
 
-def curve_data(history: Any, algorithms: Algorithms, target: float | None, time: str) -> dict[str, Any]:
-    """The data of the page's chart and target line."""
+def curve_data(history: Any, algorithms: Algorithms, summary: Mapping[str, Any] | None, time: str) -> dict[str, Any]:
+    """The data of the page's chart and target line; `summary` says who won, None: nobody is compared."""
+    target = None if summary is None else summary["target_loss"]
+    winners = {} if summary is None else {axis: summary["winners"].get(axis) for axis in AXES}
     metrics = metrics_of(history)
     keys = [metric["key"] for metric in metrics]
     runs, thinned = single_runs(history, keys)
     shown = known((str(label) for label in history["algorithm"]), algorithms)
-    names = names_of(shown)
+    names, seen = names_of(shown), page_colours(shown)
     return {
         "axes": [
             {"key": "iteration", "name": "Iterations"},
@@ -110,9 +125,10 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "algorithms": [
             {
                 **names[label]._asdict(),
-                "colour": on_light(one.colour),
-                "colour_dark": on_dark(one.colour),
+                "colour": seen[label][0],
+                "colour_dark": seen[label][1],
                 "dash": _dash(one.family),
+                "reference": one.is_reference,
             }
             for label, one in shown.items()
         ],
@@ -121,6 +137,12 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "most_runs": RUNS,
         "thinned": thinned,
         "target": numbers([math.nan if target is None else target])[0],  # rounded as the curves, so that they meet it
+        "winners": {  # at that target; at others, the script decides by the same rule
+            axis: {"best": one["algorithm"], "next": one["next"], "verdict": verdict(one)}
+            for axis, one in winners.items()
+            if one is not None
+        },
+        "decision": {**COST_RULE, "probable": PROBABLE},
     }
 
 
@@ -156,6 +178,7 @@ SCRIPTS = (  # in the order in which they build on each other
     "address.js",
     "saving.js",
     "curves.js",
+    "deciding.js",
     "target.js",
     "table.js",
     "network.js",
@@ -205,26 +228,47 @@ def _asset(name: str) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
+TITLES: dict[str, dict[Kind, str]] = {  # of sections that have another title on other pages
+    "algorithms": {"comparison": "What was compared", "single": "What ran", "cluster": "What runs"},
+    "explore": {"comparison": "Explore", "single": "Explore", "cluster": "How training goes"},
+    "results": {"comparison": "Results", "single": "Results", "cluster": "In figures"},
+    "participants": {"comparison": "Who took part", "single": "Who took part", "cluster": "Nodes"},
+}
+ORDER: dict[Kind, tuple[str, ...]] = {  # an operator looks for the nodes first
+    "comparison": ("algorithms", "explore", "results", "sites", "participants", "replay", "failures", "network"),
+    "single": ("explore", "results", "sites", "participants", "replay", "failures", "network", "algorithms"),
+    "cluster": ("participants", "explore", "sites", "failures", "replay", "network", "results", "algorithms"),
+}
+LAST = ("settings", "repeat", "records")
+
+
 def _body(parts: PageParts) -> list[Html]:
-    """The sections in their order; what this page has nothing for stands hidden, and may come while it is open."""
+    """The sections in the order of this kind of page; what there is nothing for stands hidden, and may come later."""
     given = parts.sections
     explore = tag("div", tag("div", "", id="curves"), tag("div", "", id="target-panel"), class_="panel")
     drawings = [tag("div", tag("div", "", id=f"{name}-drawing"), class_="panel") for name in ("network", "partition")]
     differs = parts.intros.get("settings", "What differs from the defaults comes first.")
-    participants = tag("div", _filled("participants", given), class_="panel")
-    invitation = "Choose what to show and against what; drag the dashed line to set a target."
-    return [
-        _section("algorithms", "What was compared", "", _filled("algorithms", given)),
-        _section("explore", "Explore", invitation, explore),
-        _section("results", "Results", "", tag("div", _filled("results", given), class_="panel")),
-        _section("participants", "Who took part", "", participants, hidden=not given.get("participants")),
-        _section("replay", "Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), hidden=True),
-        _section("failures", "What went wrong", "", _filled("incidents", given), hidden=not given.get("incidents")),
-        _section("network", "Network and data", "", tag("div", *drawings, class_="pair"), hidden=True),
-        _section("settings", "Settings", differs, _filled("settings", given)),
-        _section("repeat", "Run it again", "", _filled("repeat", given), hidden=not given.get("repeat")),
-        _section("records", "Records", "", _filled("records", given), hidden=not given.get("records")),
-    ]  # fmt: skip
+    invitation = "Choose what to show and against what"
+    invitation += "." if parts.kind == "cluster" else "; drag the dashed line to set a target."
+    contents = {  # title, introduction, content, whether it stays hidden until a script or the server fills it
+        "algorithms": ("", "", _filled("algorithms", given), False),
+        "explore": ("", invitation, explore, False),
+        "results": ("", "", _panel("results", given), not given.get("results")),
+        "sites": ("Site by site", "", _panel("sites", given), not given.get("sites")),
+        "participants": ("", "", _panel("participants", given), not given.get("participants")),
+        "replay": ("Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), True),
+        "failures": ("What went wrong", "", _filled("incidents", given), not given.get("incidents")),
+        "network": ("Network and data", "", tag("div", *drawings, class_="pair"), True),
+        "settings": ("Settings", differs, _filled("settings", given), False),
+        "repeat": ("Run it again", "", _filled("repeat", given), not given.get("repeat")),
+        "records": ("Records", "", _filled("records", given), not given.get("records")),
+    }
+    titled = {name: TITLES[name][parts.kind] if name in TITLES else title for name, (title, *_) in contents.items()}
+    return [_section(name, titled[name], *contents[name][1:]) for name in (*ORDER[parts.kind], *LAST)]
+
+
+def _panel(name: str, given: dict[str, Html]) -> Html:
+    return tag("div", _filled(name, given), class_="panel")
 
 
 def _section(name: str, title: str, intro: str, content: Html, hidden: bool = False) -> Html:

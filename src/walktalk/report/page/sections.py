@@ -9,9 +9,9 @@ from typing import Any
 
 from walktalk.records import StudyFolder
 from walktalk.report.figures import with_unit
-from walktalk.report.page.conclusions import AXES, Conclusion, Incident, WinnerCard
-from walktalk.report.page.data import Name
-from walktalk.report.results import results_table
+from walktalk.report.page.conclusions import Card, Conclusion, Incident
+from walktalk.report.page.data import Name, within
+from walktalk.report.results import Cell, columns_of, results_table
 from walktalk.report.settings import as_yaml, from_defaults
 from walktalk.report.study import Study
 
@@ -73,6 +73,8 @@ def lead(study: Study) -> str:
     network = TOPOLOGIES.get(spec.network.topology, f"a {spec.network.title.replace('_', ' ')}")
     how = "simulated" if study.engine == "sim" else "run for real, one process a node"
     how = how if study.cluster is None else f"run for real by the cluster {study.cluster['name']}"
+    own = spec.task.name == "given" and spec.task.title == "own"  # a module and data, handed over without a name
+    what = "a model of one's own" if own else spec.task.title
     count = len(spec.algorithms)
     many = f"{count} algorithms" if count > 1 else "One algorithm"
     times = f"{repetitions} times each" if repetitions > 1 else "once" if count == 1 else "once each"
@@ -80,7 +82,7 @@ def lead(study: Study) -> str:
     if study.cluster is not None and study.cluster["state"] != "finished":
         so_far = "not over" if study.cluster["state"] == "running" else "stopped"
         going_on = f" The run was {so_far} when this was collected."
-    return f"{many} learning {spec.task.title} on {nodes}nodes, joined by {network}; {how}, {times}.{going_on}"
+    return f"{many} learning {what} on {nodes}nodes, joined by {network}; {how}, {times}.{going_on}"
 
 
 def swatch(label: str | None) -> Html:
@@ -95,15 +97,21 @@ def conclusion_html(told: Conclusion, names: Mapping[str, Name]) -> Html:
     return together(sentence, tag("div", *cards, class_="cards")) if cards else sentence
 
 
-def _card(card: WinnerCard, names: Mapping[str, Name]) -> Html:
+def _card(card: Card, names: Mapping[str, Name]) -> Html:
+    value = tag("p", tag("b", card.value), f" · {card.against}" if card.against else "", class_="value")
+    shown = tag("p", card.value, class_="winner") if card.winner is None else together(_who(card, names), value)
     return tag(
-        "div",
-        tag("p", card.title, class_="what"),
-        tag("p", swatch(card.winner), names[card.winner].name, class_="winner"),
-        tag("p", tag("b", card.value), f" · {card.against}" if card.against else "", class_="value"),
-        tag("p", card.meaning, class_="meaning"),
-        class_="card",
+        "div", tag("p", card.title, class_="what"), shown, tag("p", card.meaning, class_="meaning"), class_="card"
     )
+
+
+def _who(card: Card, names: Mapping[str, Name]) -> Html:
+    """The best of an axis; of two that are too close to call, both."""
+    first = tag("span", swatch(card.winner), names[card.winner or ""].name)
+    if card.either is None:
+        return tag("p", first, class_="winner")
+    second = tag("span", swatch(card.either), within(names[card.either].name))
+    return tag("p", first, " or ", second, class_="winner either")
 
 
 def algorithms_html(names: Mapping[str, Name]) -> Html:
@@ -259,18 +267,21 @@ def _cells(node: Mapping[str, Any], located: bool) -> list[Html]:
 
 
 def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> Html:
-    """The table, each column sortable, the best of each marked."""
-    table = results_table(summary, lambda label: names[label].name)
+    """The table, each column sortable, the best of each marked where somebody won."""
+    table = results_table(summary, lambda label: names[label].name, further=True)
+    columns = columns_of(summary, further=True)
     titles = {"Time": time.capitalize()}
     head = tag("tr", *(_head(titles.get(text, text), place) for place, text in enumerate(table.head)))
     rows = [
-        _row(row, _keys(summary["algorithms"][label], len(row)), names[label], label)
+        _row(row, [_key(column.spread(summary["algorithms"][label])) for column in columns], names[label], label)
         for (label, row) in zip(summary["algorithms"], table.rows, strict=True)
     ]
     warning = tag("p", table.warning, class_="warning", role="note") if table.warning else Html("")
     body = tag("table", tag("thead", head), tag("tbody", *rows), class_="results", id="results-table")
     frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Table of results")
-    return together(frame, warning, tag("p", f"{table.note} The best of each column is marked ★.", class_="note"))
+    marked = any(cell.best for row in table.rows for cell in row)
+    note = f"{table.note} The best of each column is marked ★." if marked else table.note
+    return together(frame, warning, tag("p", note, class_="note"))
 
 
 def _head(text: str, place: int) -> Html:
@@ -278,10 +289,10 @@ def _head(text: str, place: int) -> Html:
     return tag("th", button, scope="col", aria_sort="none", data_column=str(place))
 
 
-def _row(cells: Any, keys: list[float | str], name: Name, label: str) -> Html:
+def _row(cells: Sequence[Cell], keys: Sequence[str], name: Name, label: str) -> Html:
     first = tag("th", swatch(label), name.name, scope="row", data_sort=name.name)
     rest = [
-        tag("td", cell.text, *_star(cell.best), data_sort=str(key), class_="best" if cell.best else None)
+        tag("td", cell.text, *_star(cell.best), data_sort=key, class_="best" if cell.best else None)
         for cell, key in zip(cells[1:], keys, strict=True)
     ]
     return tag("tr", first, *rest, data_algorithm=label)
@@ -291,8 +302,6 @@ def _star(best: bool) -> list[Html]:
     return [tag("span", " ★", title="best")] if best else []
 
 
-def _keys(entry: Mapping[str, Any], width: int) -> list[float | str]:
-    """The number behind each cell after the first; nothing where there is none, which sorts last."""
-    spreads = [entry["final_loss"], *([entry["final_accuracy"]] if width > 2 + len(AXES) else [])]
-    spreads += [entry["to_target"][axis] for axis in AXES]
-    return ["" if spread is None else float(spread["mean"]) for spread in spreads]
+def _key(spread: Mapping[str, Any] | None) -> str:
+    """The number behind a cell; nothing where there is none, which sorts last."""
+    return "" if spread is None else str(float(spread["mean"]))

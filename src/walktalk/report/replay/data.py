@@ -14,7 +14,7 @@ from walktalk.core.errors import UserError
 from walktalk.protocols import known
 from walktalk.records import read_history, read_trace
 from walktalk.report.figures import WALK_COLOURS
-from walktalk.report.page.data import names_of, network_data, on_dark, on_light
+from walktalk.report.page.data import names_of, network_data, on_dark, on_light, page_colours
 from walktalk.report.replay.events import STARTS, Events, Floats, Ints, encode, events_of
 from walktalk.report.replay.words import incident, template
 from walktalk.report.study import Study, open_study
@@ -161,11 +161,12 @@ def runs_data(study: Study, repetitions: Sequence[int] = (0,)) -> dict[str, Any]
         return None
     described = known([label for label, _, _ in found], study.algorithms)
     names = names_of(described)
+    colours = page_colours(known([one.title for one in study.spec.algorithms], study.algorithms))  # as of the curves
     runs = []
     most = _fair([len(trace) for _, _, trace in found], EVENTS)
     for label, repetition, trace in found:
         named = {"label": label, "title": names[label].name, "repetition": repetition}
-        seen = {"colour": on_light(described[label].colour), "colour_dark": on_dark(described[label].colour)}
+        seen = dict(zip(("colour", "colour_dark"), colours[label], strict=True))
         curve = curve_of(_history(study, label, repetition))
         runs.append({**named, **seen, **run_data(trace, most), "curve": curve})
     return with_words(runs, "virtual" if study.engine == "sim" else "real")

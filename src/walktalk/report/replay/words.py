@@ -33,6 +33,9 @@ WORDS: dict[str, str] = {
     "kill": "dies",
     "revive": "comes back",
     "pause": "hangs",
+    "hang": "trains no more: its trainings hang",
+    "hangs": "notices that its training hangs",
+    "trains_again": "trains again",
     "resume": "goes on",
     "partition": "The network splits: nodes {detail} are cut off from the others",
     "heal": "The network is whole again",
@@ -80,7 +83,21 @@ WORDS: dict[str, str] = {
 BAD, GOOD, CHANGE = "bad", "good", "change"
 INCIDENTS: dict[str, str] = {  # what is marked on the time line; all kinds that are not in WORDS are, too
     **dict.fromkeys(
-        ("kill", "pause", "partition", "lose", "slow", "corrupt", "all_lost", "lost", "swallow", "swallowed"), BAD
+        (
+            "kill",
+            "pause",
+            "hang",
+            "hangs",
+            "partition",
+            "lose",
+            "slow",
+            "corrupt",
+            "all_lost",
+            "lost",
+            "swallow",
+            "swallowed",
+        ),
+        BAD,
     ),
     **dict.fromkeys(("revive", "resume", "heal", "rejoined"), GOOD),
     **dict.fromkeys(

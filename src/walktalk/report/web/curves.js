@@ -227,7 +227,7 @@ window.Walktalk = window.Walktalk || {};
         series.push({ stroke: line.colour, width: line.width, dash: line.algorithm.dash, points: { show: lonely, size: 7, fill: line.colour }, alpha: strength, strength, of });
         if (line.upper) {
           columns.push(spread(line.x, line.upper, grid), spread(line.x, line.lower, grid));
-          series.push(...[0, 1].map(() => ({ width: 0, points: { show: false }, strength: 1, of })));
+          series.push(...[0, 1].map(() => ({ stroke: line.colour + "66", width: 1, points: { show: false }, strength: 1, of }))); // bands overlap
           bands.push({ series: [series.length - 2, series.length - 1], fill: line.colour + "2b" });
         }
       }

@@ -4,28 +4,11 @@ window.Walktalk = window.Walktalk || {};
   const { el } = window.Walktalk.dom;
   const { onAxis, ofMetric } = window.Walktalk.format;
   const { reaches, meanOf } = window.Walktalk.series;
-  const SPREAD = 0.13; // of one run, relative, known before with one degree of freedom: as in studies/results/summary.py
+  const { verdict } = window.Walktalk.deciding;
   const LEAST = { iteration: "fewest iterations", bits: "least data sent" };
 
-  /* Student's 97.5 % point, by its expansion in one over the degrees of freedom: within 4 % from two on. */
-  function student(freedom) {
-    const z = 1.959964;
-    return z + (z ** 3 + z) / (4 * freedom) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2)
-      + (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / (384 * freedom ** 3);
-  }
-
-  /* Whether the first costs clearly less than the second; each a value a run. A smaller gap may be luck. */
-  function isClear(best, next) {
-    if (Math.min(...best, ...next) <= 0) return meanOf(next).mean > meanOf(best).mean;
-    const parts = [best, next].map((values) => {
-      const { mean, std } = meanOf(values.map(Math.log));
-      const freedom = values.length; // those of the values, and one
-      return { mean, freedom, share: (SPREAD ** 2 + (values.length - 1) * (std || 0) ** 2) / freedom / values.length };
-    });
-    const [a, b] = parts;
-    const freedom = (a.share + b.share) ** 2 / (a.share ** 2 / a.freedom + b.share ** 2 / b.freedom);
-    return b.mean - a.mean > student(freedom) * Math.sqrt(a.share + b.share);
-  }
+  /* A name within a sentence: "one walk", but "ADMM" and "FedAdam"; as `within` in report/page/data.py. */
+  const within = (name) => (/^.[\p{Ll}]+(?: |$)/u.test(name) ? name[0].toLowerCase() + name.slice(1) : name);
 
   class Target {
     constructor(root, data) {
@@ -95,7 +78,8 @@ window.Walktalk = window.Walktalk || {};
     show() {
       const { plot, limits } = this.curves;
       const [low, high] = limits;
-      this.line.hidden = !(this.value >= low && this.value <= high);
+      this.root.hidden = this.data.kind === "cluster"; // whose operator compares nothing
+      this.line.hidden = this.root.hidden || !(this.value >= low && this.value <= high);
       if (!this.line.hidden) this.line.style.top = `${plot.valToPos(this.value, "y")}px`;
       const told = { "aria-label": `Target: ${this.metric.name}`, "aria-valuemin": low, "aria-valuemax": high,
         "aria-valuenow": this.value, "aria-valuetext": ofMetric(this.metric, this.value) };
@@ -149,14 +133,21 @@ window.Walktalk = window.Walktalk || {};
       });
     }
 
-    /* The least mean on an axis, and whether the next is clearly worse. */
+    /* The least mean on an axis among those that can win, and how sure that is: at the target of the summary, while
+       nobody is hidden, as the summary says, from all evaluations; else by the same rule, from what is on the page. */
     winner(costs, key) {
-      const there = costs.filter((cost) => cost.on[key]).sort((a, b) => a.on[key].mean - b.on[key].mean);
+      const there = costs.filter((cost) => cost.on[key] && !cost.algorithm.reference).sort((a, b) => a.on[key].mean - b.on[key].mean);
       if (!there.length) return null;
+      const said = this.atUsual() && this.data.winners[key];
+      const of = (label) => there.find((cost) => cost.algorithm.label === label);
+      if (said && of(said.best)) return { best: of(said.best), next: said.next && of(said.next), verdict: said.verdict };
       const [best, next] = there;
-      if (!next) return { best, next: null, close: false };
-      const close = best.on[key].std !== null && !isClear(best.on[key].each, next.on[key].each);
-      return { best, next, close };
+      if (!next) return { best, next: null, verdict: "alone" };
+      return { best, next, verdict: verdict(best.on[key].each, next.on[key].each, this.data.decision) };
+    }
+
+    atUsual() {
+      return this.metric.key === "train_loss" && this.value === this.data.target && this.curves.shown.length === this.data.algorithms.length;
     }
 
     tell() {
@@ -180,7 +171,8 @@ window.Walktalk = window.Walktalk || {};
     cell(cost, key, won) {
       const here = cost.on[key];
       if (!here) return el("td", { class: "muted" }, cost.on.reached ? `${cost.on.reached} of ${cost.runs} runs` : "not reached");
-      const best = won && won.best === cost && here.mean > 0; // none wins who had nothing to do
+      const wins = won && won.best === cost && here.mean > 0; // none wins who had nothing to do
+      const best = wins && !["alone", "close"].includes(won.verdict);
       return el("td", { class: best ? "best" : null }, onAxis(key, here.mean, here.std), best ? el("span", { title: "best" }, " ★") : null);
     }
 
@@ -189,10 +181,13 @@ window.Walktalk = window.Walktalk || {};
       const start = won.iteration && won.iteration.best;
       if (start && start.on.iteration.mean === 0) return `${start.algorithm.name} is at ${target} from the beginning; a target that has to be learned says more.`;
       const parts = this.data.axes.filter((axis) => won[axis.key]).map((axis) => {
-        const { best, next, close } = won[axis.key];
+        const { best, next, verdict } = won[axis.key];
+        const value = onAxis(axis.key, best.on[axis.key].mean);
+        if (verdict === "alone") return `${axis.name.toLowerCase()}: ${value}`;
         const what = LEAST[axis.key] || `least ${axis.name.toLowerCase()}`;
-        const who = close ? `${best.algorithm.name} or ${next.algorithm.name}, too close to call` : best.algorithm.name;
-        return `${what}: ${who} (${onAxis(axis.key, best.on[axis.key].mean)})`;
+        const names = [best, next].map((one) => (one ? within(one.algorithm.name) : ""));
+        const who = { close: `${best.algorithm.name} or ${names[1]}, too close to call`, probable: `probably ${names[0]}` };
+        return `${what}: ${who[verdict] || best.algorithm.name} (${value})`;
       });
       return parts.length ? `To ${target} — ${parts.join("; ")}.` : `No algorithm reaches ${target} in all its runs.`;
     }

@@ -18,8 +18,9 @@ from walktalk.records import StudyFolder, check_folder
 from walktalk.reproduction.paper.figures import panel_specs, titled
 from walktalk.reproduction.paper.panels import TUNED, Figure, Panel, Scale, Tuning
 from walktalk.reproduction.paper.tune import CHOSEN, Choice, in_words, recorded, tuned, with_choices
+from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.studies.execution import run_studies
-from walktalk.studies.planning import Progress, build_foundation, build_task, build_trainer, pick_device
+from walktalk.studies.planning import Progress, build_foundation, build_task, build_timing, build_trainer, pick_device
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec
 
 # What is looked at before any training or tuning: data, splits and settings, and how long it will take.
@@ -60,7 +61,8 @@ def trainings(spec: StudySpec) -> float:
     """How many local trainings a study has: exact where runs end by iterations, an estimate where they end by time."""
     foundation, total = build_foundation(spec), 0.0
     nodes = foundation.graph.nodes
-    pace = spec.timing.d if spec.timing.model == "poisson" else spec.timing.compute
+    timing = build_timing(spec)
+    pace = timing.d if isinstance(timing, PoissonTiming) else timing.mean_compute
     for plan in foundation.algorithms:
         by_time = math.inf if spec.stop.time is None else plan.protocol.active_models(nodes) * spec.stop.time / pace
         total += min(by_time, math.inf if spec.stop.iterations is None else spec.stop.iterations)

@@ -23,3 +23,4 @@ from .player import Player as Player
 from .player import Watcher as Watcher
 from .player import parsed as parsed
 from .player import screening as screening
+from .usual import UsualTraining as UsualTraining

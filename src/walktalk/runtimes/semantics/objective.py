@@ -46,11 +46,11 @@ class Objective:
     equal_pace: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.weights, Mapping):
+        if isinstance(self.weights, Mapping) and self.weights:
             for name, weight in self.weights.items():
                 if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < 1e18:
                     raise misfit(f"objective.weights.{name}", weight, "a number above 0", SpecError)
-        elif self.weights not in WHOSE:
+        elif isinstance(self.weights, Mapping) or self.weights not in WHOSE:
             allowed = f"{', '.join(WHOSE)}, or a number for each node by its name"
             raise misfit("objective.weights", self.weights, allowed, SpecError)
         if not 0 < self.cap <= 1e6:

@@ -14,7 +14,7 @@ from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 
 FaultKind: TypeAlias = Literal[
-    "kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"
+    "kill", "revive", "pause", "hang", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"
 ]
 How: TypeAlias = Literal["flip", "scale", "noise"]
 AGGREGATOR, RANDOM = "aggregator", "random"
@@ -32,7 +32,7 @@ class Fault:
     at: float | None = None  # seconds of virtual time
     rate: float | None = None  # times a second
     seconds: float | None = None  # how long until it is undone; None: for good
-    node: int | str | None = None  # kill, pause, leave and others: a node, "aggregator" or "random"; join: a node
+    node: int | str | None = None  # kill, pause, hang, leave and others: a node, "aggregator" or "random"; join: a node
     nodes: tuple[int, ...] = ()  # partition: one side; the others are the other. corrupt: all of them, for node
     link: tuple[int, int] | None = None  # slow: a link, in place of a node
     factor: float = 10.0  # slow: how many times slower; corrupt: how many times larger models or their noise are
@@ -68,7 +68,7 @@ class Fault:
             raise SpecError("node: join needs a node's number, and at, a time: until then it is not there")
         if self.kind in ("join", "leave") and self.seconds is not None:
             raise SpecError(f"seconds: {self.kind} is for good; leave it out")
-        if self.kind in ("kill", "revive", "pause", "swallow", "leave") and self.node is None:
+        if self.kind in ("kill", "revive", "pause", "hang", "swallow", "leave") and self.node is None:
             raise SpecError(f"node: is missing; {self.kind} needs a number, {AGGREGATOR} or {RANDOM}")
         if self.kind == "corrupt" and (self.node is None) == (not self.nodes):
             raise SpecError("node: corrupt needs either node or nodes")

@@ -28,6 +28,7 @@ from walktalk.runtimes.simulator.node_faults import (
     EndWatch,
     FaultEvent,
     FaultScheduler,
+    Hangs,
     Lasting,
     Living,
     Membership,
@@ -263,7 +264,8 @@ class Faults:
         self.dead = Deaths(self._scheduler, self._pauses, nodes, self._contacts, running)
         self._bad_nodes = BadNodes(self._scheduler, losses, recording.corrupt, running.trainings.ask)
         self._network = BadNetwork(self._scheduler, losses, running.trainings.stopwatch, running.transport)
-        living = Living(nodes, self.dead, self._bad_nodes.eaters, self._pauses)
+        self._hangs = Hangs(self._scheduler, nodes, running.trainings, recording, setup.lr)
+        living = Living(nodes, self.dead, self._bad_nodes.eaters, self._pauses, self._hangs)
         self._end_watch = EndWatch(self._scheduler, recording, running.trainings, living, partial(self._over, end))
         self._targets = Targets(setup.graph, setup.protocol, self.dead, self._rng)
         self._membership = (
@@ -275,6 +277,7 @@ class Faults:
             "kill": self._kill,
             "revive": self.dead.revive,
             "pause": self._pauses.pause,
+            "hang": self._hangs.hang,
             "partition": self._network.partition,
             "slow": self._network.slow,
             "lose": self._network.lose,
@@ -306,6 +309,7 @@ class Faults:
     def _kill(self, fault_event: FaultEvent) -> None:
         if self.dead.kill(fault_event):
             self._bad_nodes.dies(fault_event.node)
+            self._hangs.dies(fault_event.node)
             self._targets.dies(fault_event.node)
             self._end_watch.begin()
 
@@ -363,16 +367,16 @@ class Faults:
         """The simulation's handler of `Train`: a walk that is swallowed is never trained."""
 
         def call(node: int, effect: Any) -> None:
-            if not self._bad_nodes.eats(node, effect):
+            if not self._bad_nodes.eats(node, effect) and not self._hangs.passes(node, effect):
                 train(node, effect)
 
-        return call if any(fault.kind == "swallow" for fault in self._setup.faults.faults) else train
+        return call if any(fault.kind in ("swallow", "hang") for fault in self._setup.faults.faults) else train
 
     def _stops_training(self, training: Training) -> bool:
         if self.dead.ends(training):
             self._recording.lose_training(training)
             return True
-        return self._pauses.holds(training.node, TRAINED, training)
+        return self._pauses.holds(training.node, TRAINED, training) or self._hangs.holds(training)
 
     def _stops_message(self, envelope: Envelope) -> bool:
         if self._pauses.holds(envelope.to, ARRIVED, envelope):

@@ -6,14 +6,26 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from walktalk.protocols import Leaving, Machine, NetworkChanged, NetworkView, PeerFound, PeerLost, Rejoined, Started
+from walktalk.protocols import (
+    Differentiate,
+    Leaving,
+    Machine,
+    NetworkChanged,
+    NetworkView,
+    PeerFound,
+    PeerLost,
+    Rejoined,
+    Started,
+    Train,
+    Trained,
+)
 from walktalk.runtimes.semantics import Output
 from walktalk.runtimes.simulator.fault_plan import Fault
 from walktalk.runtimes.simulator.links import Transport
 from walktalk.runtimes.simulator.network_views import Changes
 from walktalk.runtimes.simulator.nodes import Nodes, Timers, Trainings
 from walktalk.runtimes.simulator.recording import Recording
-from walktalk.runtimes.simulator.schedule import FAULT, Agenda, Envelope, Terms, Training
+from walktalk.runtimes.simulator.schedule import FAULT, TRAINED, Agenda, Envelope, Terms, Training
 
 Contacts: TypeAlias = Callable[[int], tuple[int, ...]]
 Action: TypeAlias = Callable[[], None]  # content of an agenda's entry: something goes wrong, is undone, or is told
@@ -145,6 +157,115 @@ class Pauses:
         """A node that dies hangs no longer."""
         self._ongoing.clear(node)
         self._held.pop(node, None)
+
+
+# Nodes whose trainings hang in virtual time: they talk, and train no more.
+
+
+class Hangs:
+    """Nodes of one run whose trainings hang. Walks go on without being trained there once it is noticed."""
+
+    def __init__(
+        self, scheduler: FaultScheduler, nodes: Nodes, trainings: Trainings, recording: Recording, lr: float
+    ) -> None:
+        """
+        - `scheduler`: the run's.
+        - `nodes`: are given their walks back.
+        - `trainings`: those that hang, and how long they usually take.
+        - `recording`: writes down that walks are handed on.
+        - `lr`: what a machine is told of a training that was given up.
+        """
+        self._scheduler, self._nodes, self._trainings = scheduler, nodes, trainings
+        self._recording, self._lr = recording, lr
+        self._ongoing: Lasting[int, bool] = Lasting()
+        self._held: dict[int, list[Training]] = {}  # node that hangs -> trainings that do not end
+        self._noticed: set[int] = set()  # nodes of which it is known
+        self._passing: dict[int, list[Train | Differentiate]] = {}  # by node: walks that go on in a moment
+        self._void: set[int] = set()  # trainings whose walks were handed on
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hang(self, fault_event: FaultEvent) -> None:
+        """No training of a node ends any more; nobody is told."""
+        node = fault_event.node
+        self._scheduler.undo_later(fault_event.fault, partial(self._works, node, fault_event.number))
+        self._ongoing.begin(node, fault_event.number, True)
+        if node not in self._held:
+            self._scheduler.note(node, "hang")
+            self._held[node] = []
+
+    def holds(self, training: Training) -> bool:
+        """Whether the end of a training does not come, or comes too late to count."""
+        if training.number in self._void:
+            self._void.discard(training.number)
+            self._recording.lose_training(training)
+            return True
+        if training.node not in self._held:
+            return False
+        self._held[training.node].append(training)
+        self._scheduler.later(self._trainings.usual[training.node].limit, partial(self._look, training))
+        return True
+
+    def _look(self, training: Training) -> None:
+        """The node notices that this training hangs, if it still does: it hands its walks on."""
+        node = training.node
+        if training not in self._held.get(node, ()):
+            return
+        if node not in self._noticed:
+            self._noticed.add(node)
+            self._scheduler.note(node, "hangs")
+        for held in self._held[node]:
+            if held.walk > 0 and held.number not in self._void:
+                self._void.add(held.number)
+                self._trainings.give_up(held)
+                self._hand_on(node, held)
+        for effect in self._trainings.take_walks(node):
+            self._hand_on(node, effect)
+
+    def passes(self, node: int, effect: Train | Differentiate) -> bool:
+        """Whether a walk is not trained at a node that knows that its trainings hang, but goes on in a moment."""
+        if node not in self._noticed or effect.walk <= 0:
+            return False
+        self._passing.setdefault(node, []).append(effect)
+        self._scheduler.later(self._trainings.usual[node].stay, partial(self._goes_on, node, effect))
+        return True
+
+    def _goes_on(self, node: int, effect: Train | Differentiate) -> None:
+        passing = self._passing.get(node, [])
+        if not any(one is effect for one in passing):
+            return  # it died with the node
+        self._passing[node] = [one for one in passing if one is not effect]
+        if node in self._held:
+            self._hand_on(node, effect)
+        else:
+            self._trainings.ask(node, effect)
+
+    def _hand_on(self, node: int, what: Train | Differentiate | Training) -> None:
+        interpreter = self._recording.interpreter
+        if self._recording.written:
+            interpreter.hand_on(node, what.slot, what.walk)
+        self._nodes.give(node, Trained(what.slot, what.walk, self._lr, 0))
+        if self._recording.written:
+            interpreter.forget_result(node)
+
+    def _works(self, node: int, number: int) -> None:
+        """What made it hang is over: what waited for it ends now."""
+        if self._ongoing.end(node, number):
+            self._scheduler.note(node, "trains_again")
+            held = self._held.pop(node)
+            self._noticed.discard(node)
+            for training in held:
+                self._scheduler.again(TRAINED, training)
+
+    def dies(self, node: int) -> None:
+        """A node that dies hangs no longer; what hung there is gone."""
+        self._ongoing.clear(node)
+        self._noticed.discard(node)
+        self._passing.pop(node, None)
+        for training in self._held.pop(node, []):
+            self._void.discard(training.number)
+            self._recording.lose_training(training)
 
 
 class Running(NamedTuple):
@@ -381,6 +502,7 @@ class Living(NamedTuple):
     dead: Deaths
     eaters: Lasting[int, float]  # nodes that swallow walks
     pauses: Pauses
+    hangs: Hangs
 
     def honest(self) -> list[Machine]:
         """The machines of those that live and swallow nothing."""
@@ -418,7 +540,7 @@ class EndWatch:
         nothing was trained, or there was also nothing to do.
         """
         done, living = self._recording.interpreter.iteration, self._living
-        stands = iterations == done and not self._trainings.under_way and not living.pauses
+        stands = iterations == done and not self._trainings.under_way and not living.pauses and not living.hangs
         works = any(machine.has_work() for machine in living.honest())
         starved, idle = (starved + 1 if stands else 0), (idle + 1 if stands and not works else 0)
         if idle > 1 or (living.eaters and starved > STARVED):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -20,7 +20,7 @@ from walktalk.protocols import (
     Train,
     Trained,
 )
-from walktalk.runtimes.semantics import made
+from walktalk.runtimes.semantics import UsualTraining, made
 from walktalk.runtimes.simulator.links import Transport
 from walktalk.runtimes.simulator.network_views import Changes, all_network_views
 from walktalk.runtimes.simulator.recording import Recording
@@ -108,6 +108,8 @@ class Trainings:
         self.begun = 0  # how many
         self.under_way: dict[int, Training] = {}  # by node, where a node trains one model at a time
         self._waiting: dict[int, deque[Asked]] = {}  # by node: trainings that queue
+        self.usual: defaultdict[int, UsualTraining] = defaultdict(UsualTraining)  # by node: how long trainings take
+        self._learns = any(fault.kind == "hang" for fault in setup.faults.faults)
 
     def ask(self, node: int, effect: Asked) -> None:
         """Begin a training, or let it wait for its turn."""
@@ -125,6 +127,8 @@ class Trainings:
         seconds = self.stopwatch.training_time(node)
         if effect[2]:  # the protocol's own number of steps; what a training takes is said of one as the study has it
             seconds *= effect[2] / self._setup.local_steps
+        if self._learns:
+            self.usual[node].observe(seconds)
         self._agenda.put(seconds, TRAINED, training)
 
     def end(self, training: Training) -> None:
@@ -143,6 +147,17 @@ class Trainings:
             self._nodes.give(node, made(Trained, (training.slot, training.walk, setup.lr, steps)))
         if self._queue and node not in self.under_way and self._waiting.get(node):
             self._begin(node, self._waiting[node].popleft())
+
+    def give_up(self, training: Training) -> None:
+        """Nobody waits for the end of a training any more."""
+        if self.under_way.get(training.node) is training:
+            del self.under_way[training.node]
+
+    def take_walks(self, node: int) -> list[Asked]:
+        """The walks that wait for their turn at a node; they wait no more."""
+        waiting = self._waiting.get(node, deque())
+        self._waiting[node] = deque(effect for effect in waiting if effect.walk <= 0)
+        return [effect for effect in waiting if effect.walk > 0]
 
     def stop(self, node: int) -> None:
         """A node is dead: what it trained and what waited there is gone."""

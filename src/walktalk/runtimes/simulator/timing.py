@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
-from walktalk.core.errors import SpecError
+from walktalk.core.errors import SpecError, suggestion
 from walktalk.core.seeds import Seed
+from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
 from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
+
+OfEach: TypeAlias = float | Sequence[float] | Mapping[str, float]
+"""One number for all nodes, a list with one for each, or numbers by the nodes' names."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +44,26 @@ class PoissonTiming:
 class NetworkTiming:
     """Computation and communication, each with its own time."""
 
-    compute: float = 1.0  # seconds that a node of speed 1 takes for one local training
+    compute: OfEach = 1.0  # seconds of one local training: one number for all nodes, or one for each
     spread: float = 0.0  # σ of the log-normal factor on every computation; its mean is 1
     straggler_share: float = 0.0  # share of the nodes that are slow
     straggler_slowdown: float = 1.0  # how many times slower they are
     latency: float = 0.01  # seconds from node to node, one way, where the graph has no sites
     bandwidth: float = 1e9  # bit/s of a link (an edge, or the path between two sites)
     node_bandwidth: float = math.inf  # bit/s that a node can send, and also receive
-    up: float | tuple[float, ...] | None = None  # bit/s that nodes can send, one for all or one each; None: as above
-    down: float | tuple[float, ...] | None = None  # bit/s that nodes can receive, likewise
+    up: float | Sequence[float] | None = None  # bit/s that nodes can send, one for all or one each; None: as above
+    down: float | Sequence[float] | None = None  # bit/s that nodes can receive, likewise
     jitter: float = 0.0  # mean seconds, exponential, that a message takes longer than the latency
     slow_start: float | None = None  # bytes that a transfer may have under way at first; None: as much as there is room
 
     def __post_init__(self) -> None:
-        for name in ("compute", "straggler_slowdown", "bandwidth", "node_bandwidth"):
+        for name in ("straggler_slowdown", "bandwidth", "node_bandwidth"):
             require_positive(f"timing.{name}", getattr(self, name))
-        for name in ("up", "down"):
-            for rate in self.rates(name, 1):
-                require_positive(f"timing.{name}", rate)
+        for name in ("compute", "up", "down"):
+            given = getattr(self, name)
+            each = given.values() if isinstance(given, Mapping) else given if is_list(given) else [given]
+            for value in each if given is not None else []:
+                require_positive(f"timing.{name}", value)
         if self.slow_start is not None:
             require_positive("timing.slow_start", self.slow_start)
         if self.spread < 0 or self.latency < 0 or self.jitter < 0:
@@ -64,14 +71,24 @@ class NetworkTiming:
         if not 0 <= self.straggler_share <= 1:
             raise SpecError(f"timing.stragglers.share: {self.straggler_share} is not a share; allowed: 0 to 1")
 
-    def ends(self) -> dict[str, float | tuple[float, ...] | None]:
+    def ends(self) -> dict[str, float | Sequence[float] | None]:
         """What nodes can send and receive, as given."""
         return {"up": self.up, "down": self.down}
+
+    @property
+    def mean_compute(self) -> float:
+        """Seconds of one local training, mean over the nodes."""
+        each = list(self.compute.values()) if isinstance(self.compute, Mapping) else self.compute
+        return float(np.mean(each))
+
+    def computes(self, graph: Graph) -> list[float]:
+        """Seconds of one local training of each node of a graph."""
+        return of_each("timing.compute", self.compute, graph.nodes, graph.names)
 
     def rates(self, which: str, nodes: int) -> list[float]:
         """What each node can send (`which` is "up") or receive ("down"), bit/s."""
         given = getattr(self, which)
-        if isinstance(given, tuple):
+        if is_list(given):
             return list(given)
         return [self.node_bandwidth if given is None else given] * nodes
 
@@ -86,9 +103,43 @@ class NetworkTiming:
 Timing = PoissonTiming | NetworkTiming
 
 
+def is_list(given: object) -> bool:
+    """Whether there is one value for each node, in their order."""
+    return isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str)
+
+
+def of_each(name: str, given: OfEach, nodes: int, names: Sequence[str] | None) -> list[float]:
+    """A value for each node, from one for all, a list with one for each, or a mapping by name.
+
+    Args:
+        name: Where it stands, for errors.
+        given: The value or values.
+        nodes: How many nodes there are.
+        names: What they are called; their numbers, if left out.
+    """
+    called = [*(names or map(str, range(nodes)))]
+    if isinstance(given, Mapping):
+        by_name = {str(one): value for one, value in given.items()}
+        unknown, missing = sorted(by_name.keys() - set(called)), [one for one in called if one not in by_name]
+        if unknown:
+            known = ", ".join(called[:20])
+            raise SpecError(f"{name}: there is no node {unknown[0]!r}{suggestion(unknown[0], called)}; nodes: {known}")
+        if missing:
+            raise SpecError(f"{name}: node {missing[0]!r} is missing; give one number for all, or one for each node")
+        return [by_name[one] for one in called]
+    if not is_list(given):
+        return [given] * nodes  # type: ignore[list-item]
+    values = list(given)  # type: ignore[arg-type]
+    if len(values) != nodes:
+        raise SpecError(
+            f"{name}: {len(values)} values for {nodes} nodes; give one number for all, or one for each node"
+        )
+    return values
+
+
 def require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise SpecError(f"{name}: {value} is not possible; a number above 0 is needed")
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
+        raise misfit(name, value, "a number above 0")
 
 
 class Stopwatch:
@@ -100,13 +151,14 @@ class Stopwatch:
         # Who is slow is a fact about the machines, so it is the study's, not the repetition's.
         self.slowness = slow_factors(timing, graph.nodes, Seed(seed.root).child("stragglers"))
         self.usual = tuple(self.slowness or [1.0] * graph.nodes)
+        self.computes = timing.computes(graph) if isinstance(timing, NetworkTiming) else []
 
     def training_time(self, node: int) -> float:
         timing = self.timing
         if isinstance(timing, PoissonTiming):
             # Random.expovariate(1) written out: this is drawn for every iteration of every run.
             return -math.log(1.0 - self.random.random()) * timing.d * self.factor(node)
-        seconds = timing.compute * self.factor(node)
+        seconds = self.computes[node] * self.factor(node)
         if timing.spread:
             seconds *= math.exp(self.random.gauss(-(timing.spread**2) / 2, timing.spread))
         return seconds

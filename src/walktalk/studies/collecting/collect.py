@@ -49,7 +49,7 @@ LOOK_EVERY = 1.0  # seconds, while the run goes on; nodes whose ports were not k
 
 @dataclass(frozen=True)
 class Collected:
-    """The result of a collection."""
+    """What a collection found and wrote: the model, the run's state, and what each node did."""
 
     folder: Path
     model: Path  # the weights by name
@@ -255,7 +255,7 @@ class Collector(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Collect, in the thread."""
+        """Collect once the run is over; runs in the thread."""
         try:
             self._found = collect(self._job.cluster, self._out, wait=True, say=self._say, over=self._over)
         except Exception as error:  # it is the main thread's to tell

@@ -23,7 +23,7 @@ LARGEST = 2**42  # bytes of a file: beyond, a node says nonsense
 
 
 class CopyFound(NamedTuple):
-    """A node's copy of the model."""
+    """A node's copy of the model: its weights, and how far the run was when it was written."""
 
     node: str
     weights: dict[str, Tensor]

@@ -40,7 +40,7 @@ class MeasuredHistory:
         self.rows: list[HistoryRow] = []
 
     def add(self, row: TraceRow) -> None:
-        """Count one more line of the trace."""
+        """Take one more line of the trace into the sums of iterations, bits and losses."""
         while row.time > self._next_at:
             self._put(self._next_at)
             self._next_at += self._evaluate.seconds or math.inf

@@ -39,7 +39,7 @@ UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 
 @dataclass(frozen=True)
 class Need:
-    """What one run takes while it is done."""
+    """The rows and bytes of memory that one run takes while it is done."""
 
     rows: int  # models alive at once
     state_rows: int  # optimizer states alive at once

@@ -33,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class Ask:
-    """Whether somebody has asked to stop."""
+    """A flag that Ctrl-C sets: somebody has asked to stop at the next safe point."""
 
     stop: bool = False
 
@@ -126,7 +126,7 @@ class BackgroundWriter:
         self.given.append((self.pool.submit(work), size))
 
     def wait(self) -> None:
-        """Until all is done; raises what went wrong."""
+        """Block until all that was given is written; raises what went wrong."""
         while self.given:
             self._take_first()
 

@@ -45,7 +45,7 @@ from walktalk.studies.planning import (
     travels,
 )
 from walktalk.studies.results import StudyResult, study_result
-from walktalk.studies.spec import StudySpec, dump_spec
+from walktalk.studies.spec import StudySpec, dump_spec, load_spec
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ Files = dict[str, bytes]  # path below the study's folder -> content
 
 @dataclass(frozen=True)
 class Batch:
-    """What one task of the cluster does."""
+    """The runs that one task of the Ray cluster does, with the files they go on from."""
 
     share: Share
     device: str
@@ -69,7 +69,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Done:
-    """What it brings back; models as arrays, since tensors would tie both sides to one version of torch."""
+    """What a task of the Ray cluster brings back; models are arrays: tensors would tie both sides to one torch."""
 
     records: list[tuple[int, RunRecord, Any]]
     files: Files
@@ -220,7 +220,7 @@ class Execution:
 
 
 def run_study(
-    spec: StudySpec,
+    spec: StudySpec | str | PathLike[str],
     out: str | PathLike[str] | None = None,
     *,
     resume: bool = False,
@@ -233,7 +233,7 @@ def run_study(
     """All runs of a study.
 
     Args:
-        spec: What is to be run.
+        spec: What is to be run: from `load_spec`, or a preset's name, or a YAML file's path.
         out: The folder for its records; without one they are kept in memory only.
         resume: Go on where an interrupted run of this study stopped in that folder.
         overwrite: Replace what is in that folder, when the new results are whole; without it they are refused.
@@ -245,7 +245,8 @@ def run_study(
         progress: Called now and then with how far things are.
     """
     how = Execution(resume, overwrite, device, workers, memory, progress)
-    result = run_foundation(build_foundation(spec), out, how)
+    study = spec if isinstance(spec, StudySpec) else load_spec(spec)
+    result = run_foundation(build_foundation(study), out, how)
     for note in result.summary.get("notes", ()):
         log.warning("%s", note)
     return result
@@ -315,7 +316,7 @@ def check_workers(workers: int | Literal["ray"] | None, base: Foundation) -> Non
 
 
 def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun]]:
-    """What a worker process needs of a study."""
+    """The trainer and the planned runs of a study, made anew in a worker process."""
     ready = prepare(spec, device)
     return ready.trainer, ready.runs
 

@@ -237,7 +237,7 @@ class CheckpointClock:
         return not self.saving and since > max(SECONDS_BETWEEN_CHECKPOINTS, self.took / CHECKPOINT_SHARE)
 
     def begin(self) -> float:
-        """Note that a checkpoint begins; when."""
+        """Note that a checkpoint begins; returns the moment, to be given to `done`."""
         self.saving = True
         return time.monotonic()
 

@@ -293,7 +293,7 @@ def estimated_trainings(runs: Sequence[PlannedRun]) -> int:
     total = 0.0
     for run in runs:
         stop, timing = run.setup.stop, run.setup.timing
-        seconds = timing.d if isinstance(timing, PoissonTiming) else timing.compute
+        seconds = timing.d if isinstance(timing, PoissonTiming) else timing.mean_compute
         active = run.setup.protocol.active_models(run.setup.graph.nodes)
         limits = [float(stop.iterations)] if stop.iterations is not None else []
         limits += [active * stop.time / seconds] if stop.time is not None else []

@@ -167,8 +167,7 @@ def build_timing(spec: StudySpec) -> Timing:
     if timing.model == "poisson":
         return PoissonTiming(timing.d)
     given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth", "jitter", "slow_start")}
-    ends = {name: getattr(timing, name) for name in ("up", "down")}
-    given |= {name: tuple(rates) if isinstance(rates, list) else rates for name, rates in ends.items()}
+    given |= {name: getattr(timing, name) for name in ("up", "down")}
     return NetworkTiming(
         compute=timing.compute,
         spread=timing.spread,
@@ -252,6 +251,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         ),
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
+        lr=spec.optimizer.lr,
     )
     if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
         raise SpecError(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from walktalk.core.lazy import later
-from walktalk.protocols import Described
+from walktalk.protocols import Described, known
 from walktalk.records import RUN_COLUMNS
 from walktalk.studies.spec import StudySpec, spec_mapping
 
@@ -37,12 +37,14 @@ POWER = 0.8  # how likely a number of repetitions is to be enough
 KNOWN = 1.0  # degrees of freedom that what is known of spreads counts for
 SPREADS = {"accuracy": 0.02, "loss": 0.2}  # of one run; of costs and losses relative
 COSTS = 0.13  # the same of iterations, time and bits
+COST_RULE = {"clear": CLEAR, "known": KNOWN, "spread": COSTS}
+"""The numbers by which `decide` judges costs: a page decides by the same rule what nobody asked before."""
 MOST = 1000  # repetitions: nobody makes more
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What repetitions say of a gap."""
+    """Whether repetitions tell two algorithms apart: the gap between them, and its uncertainty."""
 
     clear: bool  # whether the interval of 95 % leaves out zero
     chance: float  # that the first is really better
@@ -116,22 +118,31 @@ AXES = ("iteration", "time", "bits")
 LEARNS = 0.1  # of the largest fall in loss that any run achieved; less is "hardly learns"
 
 
-def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str | None = None) -> dict[str, Any]:
+def summarize(
+    history: pd.DataFrame,
+    spec: StudySpec | None = None,
+    device: str | None = None,
+    described: Mapping[str, Described] | None = None,
+) -> dict[str, Any]:
     """Mean ± σ over repetitions for every algorithm, and the winner on every axis.
 
-    With a specification also what each algorithm is, the settings, and the versions and the machine they ran on.
+    With a specification also what each algorithm is, the settings, and the versions and the machine they ran on. What
+    is there to compare with, such as all data in one place, has its means, and wins nothing.
 
     Args:
         history: of a study, as `read_history` gives it.
         spec: the study's.
         device: what it was trained on.
+        described: what is known of the algorithms, by label; as the specification or their labels say if left out.
     """
     runs = {label: _runs(part) for label, part in history.groupby("algorithm", sort=False)}
     target = _target(runs.values())
     says = {label: vars(one) for label, one in spec.described.items()} if spec is not None else {}
     algorithms = {str(label): {**_algorithm(of, target), **says.get(str(label), {})} for label, of in runs.items()}
+    given = known(map(str, runs), described or (spec.described if spec is not None else {}))
+    candidates = {str(label): of for label, of in runs.items() if not given[str(label)].is_reference}
     winners = {
-        measure: _winner(measure, {str(label): _measured(of, measure, target) for label, of in runs.items()})
+        measure: _winner(measure, {label: _measured(of, measure, target) for label, of in candidates.items()})
         for measure in ("loss", "accuracy", *AXES)
     }
     diverged = {str(label): numbers for label, of in runs.items() if (numbers := _diverged(of))}
@@ -276,7 +287,7 @@ def _winner(measure: str, values: Mapping[str, list[float]]) -> dict[str, Any] |
 
 
 def _measured(runs: list[pd.DataFrame], measure: str, target: float) -> list[float]:
-    """What of every run is compared."""
+    """The value of every run that is compared on an axis."""
     if measure in AXES:
         return [first_below(run, measure, target) for run in runs]
     return [float(run["train_loss" if measure == "loss" else "test_accuracy"].iloc[-1]) for run in runs]

@@ -15,6 +15,7 @@ from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from walktalk import learning
@@ -47,6 +48,11 @@ def optimizer_section(given: Any) -> Mapping[str, Any]:
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
         if isinstance(given, partial) and given.args:
             raise _no("optimizer", given, "a class of torch.optim with settings by name, such as lr=0.1")
+        if getattr(torch.optim, kind.__name__, object) is not kind:
+            raise SpecError(
+                f"optimizer: {kind.__name__} is not torch's own; give it with the task: wt.tasks.torch(…, optimizers="
+                f"{{'*': functools.partial({kind.__name__}, lr=…)}})"
+            )
         return _of_class(kind, settings)
     if isinstance(given, torch.optim.Optimizer):
         name = type(given).__name__
@@ -97,11 +103,19 @@ def timing_section(given: Any) -> Mapping[str, Any]:
     if not isinstance(given, NetworkTiming):
         raise _no("timing", given, "wt.PoissonTiming(…), wt.NetworkTiming(…)")
     stragglers = {"share": given.straggler_share, "slowdown": given.straggler_slowdown}
-    plain = {name: getattr(given, name) for name in ("compute", "spread", "latency", "bandwidth")}
+    plain = {name: _plain(getattr(given, name)) for name in ("compute", "spread", "latency", "bandwidth")}
     limit = {} if math.isinf(given.node_bandwidth) else {"node_bandwidth": given.node_bandwidth}
-    ends = {name: list(rates) if isinstance(rates, tuple) else rates for name, rates in given.ends().items()}
+    ends = {name: _plain(rates) for name, rates in given.ends().items()}
     more = _without_none({**ends, "jitter": given.jitter or None, "slow_start": given.slow_start})
     return {"model": "network", **plain, "stragglers": stragglers, **limit, **more}
+
+
+def _plain(given: Any) -> Any:
+    """A number, numbers in a list, or numbers by name, as YAML holds them."""
+    if isinstance(given, Mapping):
+        return {str(name): value for name, value in given.items()}
+    values = np.asarray(given)
+    return given if values.ndim == 0 else values.tolist()
 
 
 def stop_section(given: Any) -> Mapping[str, Any]:

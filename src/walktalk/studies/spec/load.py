@@ -113,6 +113,8 @@ def _switch(content: dict[str, Any], section: str, selector: str, value: Any) ->
 
 def _shared(section: str, value: Any) -> set[str]:
     try:
+        if not isinstance(value, str):
+            return {"nodes", "sites"}
         if section == "network":
             return {"nodes", "sites", *topology_settings(value)}
         if section == "task":

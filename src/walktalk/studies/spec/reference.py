@@ -107,7 +107,7 @@ def _row(key: str, setting: Setting) -> str:
 
 
 def _sentence(doc: str | None) -> str:
-    """The first line of a docstring."""
+    """The first sentence of a docstring, for a table of the reference."""
     return (doc or "").strip().split("\n")[0]
 
 

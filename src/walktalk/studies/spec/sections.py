@@ -53,6 +53,15 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 # From pydantic's report to one line that names the key, the value and what is allowed.
 
+
+def _by_name(value: object) -> object:
+    """Numbers of nodes are names, too; YAML reads them as numbers."""
+    return {str(name): one for name, one in value.items()} if isinstance(value, dict) else value
+
+
+Numbers = Annotated[float | list[float] | dict[str, float], BeforeValidator(_by_name)]
+"""A number for all nodes, a list with one for each, or numbers by the nodes' names."""
+
 ALSO_CALLED = {  # keys by the names that other tools have for them
     "clients": "network.nodes",
     "epochs": "stop.iterations",
@@ -69,12 +78,22 @@ ALSO_CALLED = {  # keys by the names that other tools have for them
 def spec_error(error: ValidationError, root: type[BaseModel], places: list[int]) -> SpecError:
     """The first mistake in words; `places` leads from expanded algorithms back to what the person wrote."""
     first = error.errors(include_url=False)[0]
-    loc = [str(part) for part in first["loc"]]
+    loc = _up_to_a_value([str(part) for part in first["loc"]], root)
     message = " ".join(
         _message(first, loc, _section(root, loc[:-1]), root).split()
     )  # one line, whatever a key is called
     key, _, rest = message.partition(": ")
     return SpecError(f"{_as_written(key, places)}: {rest}")
+
+
+def _up_to_a_value(loc: list[str], root: type[BaseModel]) -> list[str]:
+    """A place without what pydantic says of types that a value could be of, such as `float` behind its key."""
+    for depth, part in enumerate(loc):
+        section = _section(root, loc[:depth])
+        field = section.model_fields.get(part) if section else None
+        if field is not None and not _models(field.annotation):
+            return [*loc[: depth + 1], *(more for more in loc[depth + 1 :] if more.isdecimal())]
+    return loc
 
 
 def _message(first: Any, loc: list[str], section: type[BaseModel] | None, root: type[BaseModel]) -> str:
@@ -317,7 +336,7 @@ def known(name: object) -> bool:
 
 @cache
 def _names() -> str:
-    """All names, as the trainer itself lists them."""
+    """The names of all optimizers, as the trainer lists them."""
     try:
         learning.OptimizerSpec(name="")
     except ModelError as error:
@@ -349,9 +368,9 @@ def _defaults(name: str) -> dict[str, Any]:
 class FaultSpec(Section):
     """One thing that goes wrong: at a time, or again and again at a rate."""
 
-    kind: Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"] = key(
-        "kill", "kill, revive, pause, partition, slow, lose, swallow, corrupt, join, leave", "what happens"
-    )
+    kind: Literal[
+        "kill", "revive", "pause", "hang", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"
+    ] = key("kill", "kill, revive, pause, hang, partition, slow, lose, swallow, corrupt, join, leave", "what happens")
     at: float | None = key(None, "a number from 0 to 1e12 (seconds)", "when, in virtual time", ge=0, le=1e12)
     rate: float | None = key(
         None, "a number from 1e-12 to 1e6 (1/second)", "in place of at: how often, at random", ge=1e-12, le=1e6
@@ -362,7 +381,7 @@ class FaultSpec(Section):
     node: Any = key(
         None,
         "a node's number, aggregator, random",
-        "kill, revive, pause, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
+        "kill, revive, pause, hang, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
     )
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it; corrupt: whom it hits, for node")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
@@ -385,7 +404,7 @@ class FaultSpec(Section):
         return self
 
     def fault(self) -> Fault:
-        """As the simulator takes it."""
+        """The `Fault` that the simulator injects."""
         given: dict[str, Any] = self.model_dump(exclude={"nodes", "link"})
         link = (self.link[0], self.link[1]) if self.link is not None else None
         return Fault(**given, nodes=tuple(self.nodes), link=link)

@@ -19,18 +19,19 @@ from walktalk.records import folder_name
 from walktalk.runtimes.semantics import CAP, Objective, OptimizerState
 from walktalk.runtimes.simulator import lines_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec
-from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, Section, TaskSpec, Whole, key
+from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, Numbers, OptimizerSpec, Section, TaskSpec, Whole, key
 
 COUNT = "a whole number from 1 to 1e15"  # beyond it a float, as times and bits are, no longer counts by ones
 SECONDS = "a number from 1e-9 to 1e9 (seconds)"
+SECONDS_EACH = "a number from 1e-9 to 1e9 (seconds), a list with one for each node, or numbers by node"
 RATE = "a number from 1e-3 to 1e18 (bit/s)"
 
 
 RATES = "a number from 1e-3 to 1e18 (bit/s), or a list with one for each node"
 
 
-def _listed(given: float | list[float]) -> list[float]:
-    return given if isinstance(given, list) else [given]
+def _listed(given: float | list[float] | dict[str, float]) -> list[float]:
+    return given if isinstance(given, list) else list(given.values()) if isinstance(given, dict) else [given]
 
 
 class TrainingSpec(Section):
@@ -59,7 +60,7 @@ class TrainingSpec(Section):
 class ObjectiveSpec(Section):
     """Whose loss is minimized, by every algorithm: Σ w_i f_i, f_i being the mean loss over the samples of node i."""
 
-    weights: str | dict[str, float] | None = key(
+    weights: str | dict[str, Any] | None = key(
         None,
         "published, samples, sites, or a number for each node by its name",
         "what nodes count: by their samples, alike, as declared, or as each algorithm was published; if left out "
@@ -88,7 +89,7 @@ class ObjectiveSpec(Section):
     @model_validator(mode="after")
     def _fits(self) -> ObjectiveSpec:
         try:
-            Objective(self.weights or "samples", self.cap, self.equal_pace)  # type: ignore[arg-type]
+            Objective("samples" if self.weights is None else self.weights, self.cap, self.equal_pace)  # type: ignore[arg-type]
         except SpecError as error:
             raise ValueError(str(error).removeprefix("objective.")) from error
         return self
@@ -134,7 +135,7 @@ class TimingSpec(Section):
 
     model: Literal["poisson", "network"] = key("poisson", "poisson, network", "the timing model")
     d: float = key(1.0, SECONDS, "poisson: mean time of one iteration of a walk or node", ge=1e-9, le=1e9)
-    compute: float = key(1.0, SECONDS, "network: time of one local training", ge=1e-9, le=1e9)
+    compute: Numbers = key(1.0, SECONDS_EACH, "network: time of one local training, of all nodes or of each")
     spread: float = key(0.0, "a number from 0 to 10", "network: σ of the logarithm of that time", ge=0, le=10)
     stragglers: StragglersSpec = key({}, "share and slowdown", "network: slow nodes")
     latency: float | None = key(
@@ -175,10 +176,14 @@ class TimingSpec(Section):
             value = getattr(self, name)
             if (name == "d") != (self.model == "poisson") and value != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: {value!r} has no meaning for timing model {self.model}")
-        for name in ("up", "down"):
+        for name, low, high, allowed in (
+            ("compute", 1e-9, 1e9, SECONDS_EACH),
+            ("up", 1e-3, 1e18, RATES),
+            ("down", 1e-3, 1e18, RATES),
+        ):
             given = getattr(self, name)
-            if given is not None and not all(1e-3 <= rate <= 1e18 for rate in _listed(given)):
-                raise misfit(name, given, RATES)
+            if given is not None and not all(low <= value <= high for value in _listed(given) or [0.0]):
+                raise misfit(name, given, allowed)
         return self
 
 

@@ -51,18 +51,28 @@ class ReturnTimes:
 
     @property
     def tail(self) -> float:
-        """The mean of the exponential that the tail falls like; what is assumed weighs as much as one observation."""
+        """The mean of the exponential that the tail falls like, from walks that came back."""
+        return self.tail_with(0.0)
+
+    def tail_with(self, unfinished: float) -> float:
+        """The mean of the exponential that the tail falls like; what is assumed weighs as much as one observation.
+
+        Args:
+            unfinished: For how long walks that are out now have been so, in sum. At first only short returns have been
+                seen, because long ones take long: time out counts, though it has not ended (right-censored
+                observations of an exponential: all time over the number of ends).
+        """
         n = len(self.seen)
         if not n:
-            return self.assumed
+            return self.assumed + unfinished
         mean, square = self.mean, sum(t * t for t in self.seen) / n
-        observed = max(mean, square / (2 * mean) if mean > 0 else 0.0)
+        observed = max(mean + unfinished / n, square / (2 * mean) if mean > 0 else 0.0)
         return (self.assumed + n * observed) / (n + 1)
 
-    def limit(self, chance: float) -> float:
+    def limit(self, chance: float, unfinished: float = 0.0) -> float:
         """How long no more than this share of walks stays away; few observations are not trusted."""
         doubt = 1.0 + 1.0 / math.sqrt(len(self.seen) + 1)
-        return self.tail * math.log(1.0 / chance) * doubt
+        return self.tail_with(unfinished) * math.log(1.0 / chance) * doubt
 
     def survival(self, age: float) -> float:
         """The chance that a living walk was seen last so long ago or longer, at a moment that knows nothing of it.
@@ -93,17 +103,22 @@ class Guard:
 
         chance: of a walk, and when it left: how often a living one may be taken for lost; 0 if never.
         """
-        return sorted(walk for walk, due in self._due(chance).items() if now >= due)
+        return sorted(walk for walk, due in self._due(now, chance).items() if now >= due)
 
     def next_check(self, now: float, chance: Callable[[int, float], float]) -> float:
         """Seconds until a walk may be overdue; `chance` as above."""
-        limit = self.times.limit(RARELY)
-        soonest = min(self._due(chance).values(), default=math.inf)
+        limit = self.times.limit(RARELY, self._unfinished(now))
+        soonest = min(self._due(now, chance).values(), default=math.inf)
         return max(soonest - now, 1e-3 * limit) if soonest < math.inf else limit
 
-    def _due(self, chance: Callable[[int, float], float]) -> dict[int, float]:
-        limits = {0.0: math.inf} | {rare: self.times.limit(rare) for rare in (RARELY, HARDLY_EVER)}
+    def _due(self, now: float, chance: Callable[[int, float], float]) -> dict[int, float]:
+        out = self._unfinished(now)
+        limits = {0.0: math.inf} | {rare: self.times.limit(rare, out) for rare in (RARELY, HARDLY_EVER)}
         return {walk: left + limits[chance(walk, left)] for walk, left in self.away.items()}
+
+    def _unfinished(self, now: float) -> float:
+        """The seconds that walks have been out which are out now, in sum."""
+        return sum(max(now - left, 0.0) for left in self.away.values())
 
 
 ENOUGH = 40  # return times that must be known before their distribution is trusted to the fourth decimal

@@ -28,13 +28,15 @@ import torch
 from torch import Tensor
 
 from walktalk.core.errors import StudyError
+from walktalk.core.untrusted import Limits, parsed_json, shown
 from walktalk.records import write_text
 
 HELLO_KIND = "hello"
-VERSION = 6
+VERSION = 7
 """Of all that nodes say to each other, but for this message: it goes up where another version would not understand."""
 
 FACTS_AT_MOST = 1 << 16  # bytes of facts
+HELLO = Limits(size=FACTS_AT_MOST, depth=16, items=4096)
 LONGEST_FACT = 60  # characters of a fact that is said in full
 CLOSE = 1e-3  # by how much numbers of the initial model may differ: not every processor adds up in the same order
 IN_CHECKPOINT = (
@@ -77,11 +79,10 @@ def encode_hello(hello: Hello) -> bytes:
 def decode_hello(note: bytes) -> Hello:
     """Read a hello; `ValueError` where the note is none."""
     try:
-        text = zlib.decompressobj().decompress(note, FACTS_AT_MOST)
-        content = json.loads(text)
+        content = parsed_json(zlib.decompressobj().decompress(note, FACTS_AT_MOST), HELLO, nan=math.nan)
         facts, met, knows = content["facts"], content["met"], content["knows"]
-    except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"not a hello: {error}") from error
+    except Exception as error:  # a stranger has sent it
+        raise ValueError(f"not a hello: {shown(error)}") from error
     if not isinstance(facts, dict):
         raise ValueError("not a hello: it has no facts")
     return Hello(facts, bool(met), bool(knows))
@@ -116,7 +117,7 @@ def _same(one: Any, other: Any) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_shown, value[:4])) + "]"
-    return f"{value:g}" if isinstance(value, float) else "nothing" if value is None else str(value)[: 2 * LONGEST_FACT]
+    return f"{value:g}" if isinstance(value, float) else "nothing" if value is None else shown(value, 2 * LONGEST_FACT)
 
 
 def _short(value: Any) -> Any:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 from walktalk.core.errors import ProtocolError, UnavailableError
+from walktalk.core.undo import remembered
+from walktalk.core.untrusted import Boundary, shown
 from walktalk.protocols import (
     Apply,
     Combine,
@@ -34,7 +37,7 @@ from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeState, TrainingRequest
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
-from walktalk.runtimes.semantics import NOTHING
+from walktalk.runtimes.semantics import NOTHING, Packed
 from walktalk.transforms.rules import rule_named
 
 MACHINE = "machine/"  # before the name of a timer that the machine has set
@@ -146,7 +149,11 @@ class EffectRunner:
 
 
 class Inbox:
-    """Handles every whole message of a neighbour, in the node's loop, and lets none of them end the node."""
+    """Handles every whole message of a neighbour, in the node's loop, and lets none of them end the node.
+
+    It is the boundary behind which nobody needs to be careful: whatever a message makes somebody raise, it is refused,
+    counted and named, and the machine is as it was before.
+    """
 
     def __init__(
         self,
@@ -167,6 +174,7 @@ class Inbox:
         self.hear, self._later = dict(hear), later
         self._state, self._link, self._neighbours = state, link, neighbours
         self._models, self._runner, self._reports = models, runner, reports
+        self.boundary = Boundary(self._refused)
         self._early: list[Delivery] = []  # messages from before the start; one model for each neighbour at most
 
     def put(self, delivery: Delivery) -> None:
@@ -175,23 +183,42 @@ class Inbox:
 
     def arrived(self, delivery: Delivery) -> None:
         """Handle a whole message that has come."""
-        parcel = delivery.parcel
-        if parcel.sender not in self._state.alive:
+        sender, kind = delivery.parcel.sender, delivery.parcel.message.kind
+        if sender not in self._state.alive:
             self._link.connections.look_around()  # its last words, or we have missed that it is there
-        if not self._neighbours.admit(delivery):
-            return
-        hear = self.hear.get(parcel.message.kind)
-        if not self._state.begun and hear is None:
-            self._early.append(delivery)
-            return
+        if self.boundary(str(sender), kind, partial(self._is_dealt_with, delivery), True):
+            self._link.acknowledge(delivery)
+
+    def _is_dealt_with(self, delivery: Delivery) -> bool:
+        """Handle a message; whether nothing more is to be done with it. Raises whatever is wrong with it."""
+        parcel = delivery.parcel
         try:
+            if not self._neighbours.admit(delivery):
+                return False
+            hear = self.hear.get(parcel.message.kind)
+            if not self._state.begun and hear is None:
+                self._early.append(delivery)
+                return False
             self.handle(delivery) if hear is None else hear(parcel)
-        except Implausible as error:
-            self._refuse(parcel, "refused", error)
-            self._runner.refuse(parcel.sender, parcel.message)
-        except (ArithmeticError, LookupError, ValueError, ProtocolError) as error:
-            self._refuse(parcel, "nonsense", error)  # nonsense from a neighbour must not end the node
-        self._link.acknowledge(delivery)
+        except Exception as error:
+            self._reports.trace("refused", peer=parcel.sender, walk=parcel.message.walk)
+            reason, name = "nonsense", self._reports.news.name_of(parcel.sender)
+            if isinstance(error, Implausible):
+                reason = "refused"
+                with suppress(Exception):  # it is refused whatever its other parts are
+                    self._or_as_before(lambda: self._runner.refuse(parcel.sender, parcel.message))
+            self._link.drop(reason, f"{parcel.message.kind} from {name}: {shown(error)}")
+            raise
+        return True
+
+    def _or_as_before(self, call: Callable[[], None]) -> None:
+        """Make a call; where it raises anything, the machine is put back to what it was before."""
+        put_back = remembered(self._runner.machine)
+        try:
+            call()
+        except Exception:
+            put_back()
+            raise
 
     def catch_up(self) -> None:
         """Handle what came before the node began."""
@@ -199,25 +226,28 @@ class Inbox:
             self.arrived(delivery)
         self._early.clear()
 
-    def _refuse(self, parcel: Parcel, reason: str, why: Exception) -> None:
-        self._reports.trace("refused", peer=parcel.sender, walk=parcel.message.walk)
-        sender = self._reports.news.name_of(parcel.sender)
-        self._state.refused[sender] += 1
-        self._link.drop(reason, f"{parcel.message.kind} from {sender}: {why}")
+    def _refused(self, sender: str, kind: str, why: str) -> None:
+        name = self._reports.news.name_of(int(sender))
+        self._state.refused[name] += 1
+        self._state.refusals[name] = f"a {kind}: {why}"
 
     def handle(self, delivery: Delivery) -> None:
         """Let the machine handle the message first, or refuse it; only then is anything written into a slot."""
-        (sender, _, message, _), stamp, models = delivery.parcel, delivery.stamp, self._models
+        (sender, _, message, _), models = delivery.parcel, self._models
         interpreter = models.interpreter
         into, packed = interpreter.arrives_in(sender, message), NOTHING
         if (delivery.payload is None) != (not into):
             raise ProtocolError(f"{'nothing' if into else 'a model'} came with it")
         if delivery.payload is not None:
             packed = models.unpacked(sender, message, into, delivery.payload)
+        self._or_as_before(lambda: self._take(delivery, into, packed))
+
+    def _take(self, delivery: Delivery, into: str, packed: Packed) -> None:
+        (sender, _, message, _), stamp, models = delivery.parcel, delivery.stamp, self._models
         effects = self._runner.handle(Received(sender, message, into))
-        interpreter.receive(models.me, sender, message.walk, packed, stamp.number, stamp.incarnation)
+        models.interpreter.receive(models.me, sender, message.walk, packed, stamp.number, stamp.incarnation)
         try:
             self._runner.carry_out_all(effects)
-        except (LookupError, ValueError, ProtocolError):
-            interpreter.forget(models.me, Forget(into))  # what is refused does not stay
+        except Exception:
+            models.interpreter.forget(models.me, Forget(into))  # what is refused does not stay
             raise

@@ -66,6 +66,7 @@ class Health:
             "term": interpreter.output.aggregate_term,
             "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
             "bandwidth": link.bandwidth,
+            "training_seconds": self._training_seconds,
             "walks": self.queue.walks,
             "iterations": tally.own.iterations,
             "total_iterations": tally.iterations,
@@ -85,6 +86,11 @@ class Health:
             "epsilon": round(budget.epsilon, 4) if budget is not None else None,
             "done": self.progress.end.seen,
         }
+
+    @property
+    def _training_seconds(self) -> float | None:
+        seconds = self.queue.seconds
+        return None if seconds is None else round(seconds, 3)
 
     @property
     def doing(self) -> str:
@@ -115,6 +121,8 @@ class Health:
             yield "it has not begun: it waits for its neighbours"
         elif self.is_stuck:
             yield f"its loop has stood still for {self.state.clock.stands_still:.0f} s"
+        elif self.state.hangs and not self.progress.end.seen:
+            yield self.state.hangs
 
     def _about_neighbours(self) -> Iterator[str]:
         state, endpoint, named = self.state, self.link.endpoint, self.reports.news.name_of
@@ -138,6 +146,21 @@ class Health:
 
     def warnings(self) -> list[str]:
         """What a person should see to, though this node is well."""
+        refused = dict(self.state.refused)
+        return [
+            *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
+            *self._about_certificates(),
+            *(f"{name} says that its training hangs" for name in self._hanging()),
+        ]
+
+    def _hanging(self) -> list[str]:
+        counts = self.progress.tally.counts
+        return [name for name, peer in self.link.endpoint.neighbours.items() if peer in counts and counts[peer].hangs]
+
+    def _refusals(self) -> list[tuple[str, str]]:
+        return sorted(dict(self.state.refusals).items())
+
+    def _about_certificates(self) -> list[str]:
         renewal = self.link.connections.renewal
         if renewal is None or renewal.outlook.state != "soon" or renewal.outlook.days < URGENT:
             return []

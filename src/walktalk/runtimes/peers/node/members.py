@@ -17,7 +17,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from walktalk.core.errors import StudyError, UserError
+from walktalk.core.errors import StudyError
+from walktalk.core.untrusted import parsed_json, shown
 from walktalk.protocols import Leaving, Message, NetworkChanged, NetworkView
 from walktalk.records import write_unless_there
 from walktalk.runtimes.peers.identity.handshake import differences
@@ -28,6 +29,7 @@ from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.roster import (
     MEMBERS_FILE,
+    WHOLE,
     Entry,
     Roster,
     Standing,
@@ -125,9 +127,10 @@ class Members:
         def turn() -> None:
             try:
                 future.set_result(call(asked))
-            except (ValueError, KeyError, TypeError, UserError) as error:
-                log.warning("%s: refuses what it is asked: %s", self._name, error)
-                future.set_result({"refused": str(error)})
+            except Exception as error:  # of what a stranger asks, whoever has signed its certificate
+                why = shown(error)
+                log.warning("%s: refuses what it is asked: %s", self._name, why)
+                future.set_result({"refused": why})
 
         self._events.put(turn)
         try:
@@ -140,7 +143,7 @@ class Members:
         if self.roster is None:
             return {"roster": []}
         if "said" in asked:
-            self.merge([Entry.heard(said) for said in json.loads(asked["said"])])
+            self.merge([Entry.heard(said) for said in parsed_json(asked["said"], WHOLE)])
         return {"roster": [entry.said() for entry in self.roster.entries.values()]}
 
     def _answer_leave(self, asked: Mapping[str, str]) -> dict[str, Any]:
@@ -152,7 +155,9 @@ class Members:
 
     def _answer_knock(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """Answer a node that wants to join: first it asks who is there, then it brings its entry."""
-        said = json.loads(asked.get("said", "{}"))
+        said = parsed_json(asked.get("said", "{}"))
+        if not isinstance(said, dict):
+            raise ValueError(f"a question is an object in JSON; this is a {type(said).__name__}")
         name = str(said.get("name", ""))
         entry = Entry.heard(said["entry"]) if "entry" in said else None
         why = self._objection(name, said.get("facts")) or self._distrust(entry) or self._unreachable(entry)

@@ -39,7 +39,7 @@ from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
 from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
-from walktalk.runtimes.peers.node.training import TrainingControl, TrainingQueue
+from walktalk.runtimes.peers.node.training import HAND_ON, TrainingControl, TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link, Listener
 from walktalk.runtimes.peers.wire.messages import Limits, Parcel
 from walktalk.runtimes.peers.wire.session import RECORDS, STATUS, STOP
@@ -286,6 +286,8 @@ class Node:
             self.state.clock.drop_timer(name)
             if name == TALLY_KIND:
                 self._look_after()
+            elif name == HAND_ON:
+                self.training.hand_hung_walks_on()
             else:
                 self.runner.give(TimerFired(name.removeprefix(MACHINE)))
         else:
@@ -310,7 +312,8 @@ class Node:
         state, connections = self.state, self.link.connections
         waiting = bool(len(self.training.queue) or self.link.waiting(state.alive))
         idle = not (waiting or self.runner.machine.has_work()) or self.models.budget_spent
-        self.progress.tally.say(idle, state.loss, self.setup.samples)
+        self.progress.tally.say(idle, state.loss, self.setup.samples, bool(state.hangs))
+        self.training.watch()
         self.training.look_for_end()
         connections.fit_buffers()
         if len(state.alive) < len(self.link.endpoint.neighbours):

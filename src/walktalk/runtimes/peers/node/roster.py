@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from walktalk.core.lazy import later
+from walktalk.core.untrusted import Limits, parsed_json
 from walktalk.runtimes.peers.identity.certificates import Credentials
 from walktalk.runtimes.peers.identity.signed_statements import UNSIGNED, Signed, sign, signer_of
 
@@ -38,6 +39,7 @@ SPAN = 2**16  # numbers for those who join, behind those of the file
 LARGEST = 2**20  # count of an entry: how often a name comes and goes
 ENTRIES = 1000  # at most
 AT_MOST = 1 << 16  # bytes of what one message says
+WHOLE = Limits(size=8 << 20)  # of a roster in a file, or in what an operator brings
 ROOM = 3900  # bytes of a note
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]_-]{0,100}")
@@ -294,8 +296,8 @@ def notes(entries: Iterable[Entry]) -> Iterator[bytes]:
 def from_note(note: bytes) -> list[Entry]:
     """Read entries from a note; `ValueError` where it is not what a roster says."""
     try:
-        content = json.loads(zlib.decompressobj().decompress(note, AT_MOST))
-    except (zlib.error, ValueError, RecursionError) as error:
+        content = parsed_json(zlib.decompressobj().decompress(note, AT_MOST))
+    except (zlib.error, ValueError) as error:
         raise ValueError(f"no part of a roster: {error}") from error
     if not isinstance(content, list):
         raise ValueError("no part of a roster")
@@ -313,5 +315,5 @@ def as_text(entries: Mapping[str, Entry]) -> str:
 
 def from_text(text: str) -> list[Entry]:
     """Read entries from a file's text; `ValueError` where it is none."""
-    content = json.loads(text)
+    content = parsed_json(text, WHOLE)
     return [Entry.heard(said) for said in content] if isinstance(content, list) else []

@@ -123,5 +123,7 @@ class NodeState:
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     busy_at: float = -math.inf  # when the last training ended, by the node's own clock
     refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
+    refusals: dict[str, str] = field(default_factory=dict)  # by neighbour: what was refused last, and why
+    hangs: str = ""  # why nothing is trained here, though it should be; "": nothing hangs
     diverged: int = 0  # trainings whose result was not finite
     failure: BaseException | None = None  # what a training raised

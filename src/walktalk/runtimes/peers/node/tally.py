@@ -28,7 +28,7 @@ from walktalk.runtimes.peers.identity.signed_statements import SignedStatements,
 TALLY_KIND = "tally"
 _HEAD = struct.Struct("<d")
 _ENTRY = struct.Struct("<IQQBQfI")
-_DONE, _OVER, _IDLE = 1, 2, 4
+_DONE, _OVER, _IDLE, _HANGS = 1, 2, 4, 8
 ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
 ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
 PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
@@ -49,6 +49,7 @@ class Count(NamedTuple):
     moment: int = 0  # counts what it has said of itself, over all its lives, whatever clocks say; the later is believed
     loss: float = math.nan  # of a model that came to it, on its own data, before it trained on it
     samples: int = 0  # of its data
+    hangs: bool = False  # its training does not end, and it trains nothing until it does
 
     def merged(self, heard: Count) -> Count:
         """Merge these numbers with what was heard of the same node; that it has seen the end, it says itself."""
@@ -154,11 +155,11 @@ class Tally:
                 counts = max(known.iterations, iterations), max(known.sent, sent)
                 self.counts[node] = known._replace(iterations=counts[0], sent=counts[1])
 
-    def say(self, idle: bool, loss: float | None, samples: int) -> None:
+    def say(self, idle: bool, loss: float | None, samples: int, hangs: bool = False) -> None:
         """Set what this node says of itself right now."""
         said = math.nan if loss is None else loss
         moment = self._next_moment()
-        self.counts[self.node] = self.own._replace(idle=idle, moment=moment, loss=said, samples=samples)
+        self.counts[self.node] = self.own._replace(idle=idle, moment=moment, loss=said, samples=samples, hangs=hangs)
         self._heard[self.node] = time.monotonic()
 
     def _next_moment(self) -> int:
@@ -246,16 +247,16 @@ class Tally:
     ) -> Count:
         """The numbers of one node as they came, or `ValueError` where a field is out of its bounds."""
         known = node < self.nodes if self.knows is None else self.knows(node)
-        if not known or flags > _DONE | _OVER | _IDLE:
+        if not known or flags > _DONE | _OVER | _IDLE | _HANGS:
             raise ValueError(f"in a tally: node {node}, flags {flags}")
         if max(moment, iterations) > FASTEST * LONGEST or sent > QUICKEST * LONGEST or math.isinf(loss):
             raise ValueError(
                 f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}, word {moment}"
             )
-        done, over, idle = bool(flags & _DONE), bool(flags & _OVER), bool(flags & _IDLE)
-        return Count(iterations, sent, done, over, idle, moment, loss, samples)
+        done, over, idle, hangs = (bool(flags & flag) for flag in (_DONE, _OVER, _IDLE, _HANGS))
+        return Count(iterations, sent, done, over, idle, moment, loss, samples, hangs)
 
 
 def _pack(node: int, count: Count) -> bytes:
-    flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle
+    flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle | _HANGS * count.hangs
     return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.samples)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,12 +25,13 @@ from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState, TrainingRequest
 from walktalk.runtimes.peers.wire.link import Link
-from walktalk.runtimes.semantics import StepFactors, Work
+from walktalk.runtimes.semantics import StepFactors, UsualTraining, Work
 from walktalk.runtimes.stacked import RowTrainer
 
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
 MEASURING = 0.05  # of the time may go into them
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
+HAND_ON = "hand on"  # timer: walks have waited long enough for a training that hangs
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Outcome:
     error: BaseException | None = None
     loss: float | None = None  # of the model before, on this node's data; measured now and then
     accuracy: float = math.nan  # of the same, on its test samples, where it has any
+    seconds: float = 0.0  # that it took
 
 
 class TrainingThread:
@@ -61,13 +63,25 @@ class TrainingThread:
         self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
+        self._closing = False
+        self.progressed_at = 0.0  # when the training under way began, or reported progress
         self._jobs: queue.SimpleQueue[Work | Tensor | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
 
     def begin(self, work: Work) -> None:
         """Start a training; the report comes from the thread."""
+        self.progress()
         self._jobs.put(work)
+
+    def progress(self) -> None:
+        """A training goes on: whoever says so now and then is waited for, however long it takes. From any thread."""
+        self.progressed_at = time.monotonic()
+
+    @property
+    def died(self) -> bool:
+        """Whether nothing will ever be trained again: the thread is gone, and nobody has asked it to go."""
+        return not self._closing and not self._thread.is_alive()
 
     def measure(self, model: Tensor) -> None:
         """Measure a model, and report its loss and accuracy."""
@@ -75,6 +89,7 @@ class TrainingThread:
 
     def close(self, seconds: float) -> None:
         """Let the training under way end, if it does so in time."""
+        self._closing = True
         self._jobs.put(None)
         self._thread.join(seconds)
 
@@ -87,12 +102,13 @@ class TrainingThread:
         while (work := self._jobs.get()) is not None:
             began = time.monotonic()
             if isinstance(work, Tensor):
-                self._measured(*self._loss_and_accuracy(work[None].to(self._trainer.device)))
+                self._measured(*self._measured_safely(work))
                 continue
             try:
                 outcome = self._train(work)
-            except Exception as error:  # anything at all in a model or loss: the node reports it and ends
+            except BaseException as error:  # anything at all in a model or loss: the node reports it and ends
                 outcome = Outcome(work, None, None, error)
+            outcome = replace(outcome, seconds=time.monotonic() - began)
             time.sleep(max(0.0, began + self._least - time.monotonic()))
             self._report(outcome)
 
@@ -129,6 +145,14 @@ class TrainingThread:
         self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
         return loss, accuracy
 
+    def _measured_safely(self, model: Tensor) -> tuple[float, float]:
+        """Loss and accuracy in the end; nothing, where measuring fails: what was learned counts all the same."""
+        try:
+            return self._loss_and_accuracy(model[None].to(self._trainer.device))
+        except BaseException:
+            log.exception("the last model cannot be measured")
+            return math.nan, math.nan
+
     def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
         losses, accuracies = self._trainer.evaluate(rows)
         return float(losses[0]), float(accuracies[0])
@@ -155,6 +179,8 @@ class TrainingQueue:
         part = setup.around.node if setup.part is None else setup.part
         self._thread = TrainingThread(trainer, part, report, measured, setup.pace)
         self.measuring = False  # a model that is not trained any more
+        self.usual = UsualTraining()
+        self.hung: Work | None = None  # a training that hangs, whether or not its model was handed on
 
     def __len__(self) -> int:
         return len(self._waiting) + (self.current is not None)
@@ -171,8 +197,45 @@ class TrainingQueue:
         self._waiting.append(request)
 
     def next(self) -> TrainingRequest | None:
-        """The one whose turn it is, off the queue; None while one is under way."""
-        return self._waiting.popleft() if self._waiting and self.current is None else None
+        """The one whose turn it is, off the queue; None while one is under way, or hangs."""
+        free = self.current is None and self.hung is None
+        return self._waiting.popleft() if self._waiting and free else None
+
+    @property
+    def why_hung(self) -> str:
+        """Why nothing is trained, though it should be; "" where all is well."""
+        if self._thread.died:
+            return "its training thread has died; start the node again"
+        if self.current is None and self.hung is None:
+            return ""
+        lasts = time.monotonic() - self._thread.progressed_at
+        if lasts <= self.usual.limit:
+            return ""
+        usual = "nothing is known of what is usual" if self.usual.mean is None else f"{self.usual.mean:.3g} s is usual"
+        return f"its training has hung for {lasts:.0f} s, and {usual}; look at its GPU, its disks and its data"
+
+    @property
+    def seconds(self) -> float | None:
+        """Since the training under way began, or reported progress; None where there is none."""
+        busy = self.current is not None or self.hung is not None
+        return time.monotonic() - self._thread.progressed_at if busy else None
+
+    def report_progress(self) -> None:
+        """The training under way goes on: who reports that is waited for, however long it takes. From any thread."""
+        self._thread.progress()
+
+    def hang(self) -> None:
+        """The training under way hangs: until it ends after all, no other begins."""
+        self.hung = self.hung or self.current
+
+    def take_walks(self) -> list[TrainingRequest]:
+        """The walks that are here or wait, where the training under way hangs; what it makes of one counts no more."""
+        walks: list[TrainingRequest] = [request for request in self._waiting if request.walk > 0]
+        self._waiting = deque(request for request in self._waiting if request.walk <= 0)
+        if self.current is not None and self.current.walk > 0:
+            walks.insert(0, Train(self.current.slot, self.current.walk))
+            self.current = None
+        return walks
 
     def begin(self, work: Work) -> None:
         """Start a training; the report comes from a thread."""
@@ -187,6 +250,9 @@ class TrainingQueue:
 
     def end(self, outcome: Outcome) -> bool:
         """A training is over; False where the model was handed on before that."""
+        self.usual.observe(min(outcome.seconds, self.usual.limit))  # one that hung says nothing of what is usual
+        if self.hung is outcome.work:
+            self.hung = None
         if self.current is not outcome.work:
             return False
         self.current = None
@@ -238,7 +304,40 @@ class TrainingControl:
     def ask(self, request: TrainingRequest) -> None:
         """Queue what the machine wants trained, and begin it if nothing is under way."""
         self.queue.add(request)
-        self.train_next()
+        if self._state.hangs:
+            self._state.clock.set_timer(HAND_ON, self.queue.usual.stay)
+        else:
+            self.train_next()
+
+    # -- trainings that hang ------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """See whether the training under way makes progress; to be asked several times a second."""
+        state, why = self._state, "" if self._progress.end.seen else self.queue.why_hung
+        if why and not state.hangs:
+            log.error("%s: %s; walks go on without it", self._link.endpoint.name, why)
+            self._reports.trace("hangs")
+            self.queue.hang()
+            state.clock.set_timer(HAND_ON, 0.0)
+        elif state.hangs and not why:
+            self._reports.news.say("trains again")
+            self._reports.trace("trains_again")
+        state.hangs = why
+
+    def hand_hung_walks_on(self) -> None:
+        """Walks that wait for a training that hangs go on as they came; where nobody is there, they wait for it."""
+        if self._state.hangs and not self._state.alive:
+            self._state.clock.set_timer(HAND_ON, 1.0)
+        elif self._state.hangs:
+            for request in self.queue.take_walks():
+                self._hand_on(request)
+
+    def _hand_on(self, request: TrainingRequest) -> None:
+        models = self._models
+        if request.slot in models.slots:
+            models.interpreter.hand_on(models.me, request.slot, request.walk)
+            self._give(Trained(request.slot, request.walk, self._setup.lr, 0))
+            models.interpreter.forget_result(models.me)
 
     def train_next(self) -> None:
         """Begin the training whose turn it is, if there is one and none is under way."""
@@ -270,10 +369,13 @@ class TrainingControl:
         """Handle the result of a training, as the training thread reports it."""
         work, state, models = outcome.work, self._state, self._models
         interpreter = models.interpreter
-        if not self.queue.end(outcome):
-            return
+        counts = self.queue.end(outcome)
+        self.watch()
         if outcome.result is None:
             state.failure = outcome.error
+            return
+        if not counts:
+            self.train_next()
             return
         if not models.plausibility.accept_own(outcome.result) and not work.gradient:
             self._leave_out(work)

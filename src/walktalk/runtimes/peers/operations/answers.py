@@ -97,6 +97,7 @@ FIELDS: Mapping[str, Check] = {
     "term": _whole,
     "there": _list_of(_whole),
     "total_iterations": _count,
+    "training_seconds": _optional(_length),
     "unacknowledged": _any,
     "walks": _list_of(_whole),
     "warnings": _list_of(_text),

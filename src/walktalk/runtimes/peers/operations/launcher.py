@@ -181,7 +181,7 @@ class ToStderr(logging.Handler):
     """Writes each line to what is stderr at that moment: the one of the beginning may have been closed since."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
+        """Write one line of the log, whoever closed the stream before."""
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()

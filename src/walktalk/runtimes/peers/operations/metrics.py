@@ -75,6 +75,10 @@ class NodeMetrics(Collector):
         yield SummaryMetricFamily(
             "walktalk_training_seconds", "Trainings of this life.", counts.trainings, counts.training_seconds
         )
+        what = "1 where the training under way hangs, or nothing can be trained any more."
+        yield gauge("walktalk_training_hangs", what, float(bool(state.hangs)))
+        what = "Since the training under way began, or reported progress."
+        yield from known("walktalk_training_age_seconds", what, status["training_seconds"])
         yield counter("walktalk_diverged_trainings", "Trainings whose result was not finite.", state.diverged)
         yield gauge("walktalk_walks", "Walks that are here.", len(status["walks"]))
         yield gauge("walktalk_aggregates", "1 where this node aggregates.", float(status["aggregates"]))

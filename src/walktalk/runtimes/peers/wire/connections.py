@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 import zenoh
 
-from walktalk.core.errors import StudyError, UnavailableError, UserError
+from walktalk.core.errors import UnavailableError, UserError
+from walktalk.core.untrusted import shown
 from walktalk.runtimes.peers.identity.certificates import OPERATOR, RELAY, Credentials, Revocations
 from walktalk.runtimes.peers.identity.renewal import Renewal
 from walktalk.runtimes.peers.relay.streams import fit_buffers
@@ -424,8 +425,8 @@ class Connections:
                 if query.payload is not None:
                     asked["said"] = query.payload.to_string()
                 query.reply(query.key_expr, reply(asked))
-            except (OSError, ValueError, StudyError) as error:  # no such file, a number that is none, a full disk
-                query.reply_err(str(error))
+            except Exception as error:  # no such file, a number that is none, a full disk, or what nobody thought of
+                query.reply_err(shown(error))
 
         self._first.held.append(self._first.session.declare_queryable(key, handle))
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from walktalk.core.untrusted import shown
 from walktalk.runtimes.peers.identity.handshake import DuplicateNames, duplicate_name
 from walktalk.runtimes.peers.wire.connections import ConnectionEvents, Connections
 from walktalk.runtimes.peers.wire.messages import (
@@ -213,6 +214,12 @@ class Link:
 
     def receive(self, channel: str, sender: int, data: bytes) -> None:
         """A chunk, a word or an acknowledgement of a neighbour has come; called in Zenoh's threads."""
+        try:
+            self._receive(channel, sender, data)
+        except Exception as error:  # whatever a stranger's bytes make somebody raise
+            self.drop("refused", f"from {self._called(sender)}: {shown(error)}")
+
+    def _receive(self, channel: str, sender: int, data: bytes) -> None:
         if channel == ACKS:
             self._receive_ack(sender, data)
         elif channel == CONTROL:
