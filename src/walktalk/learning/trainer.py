@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
@@ -15,6 +16,7 @@ from walktalk.learning.adapters import ProductMixing, mixing_of
 from walktalk.learning.arithmetic import Arithmetic, activation_allowance, fewer_rows, is_out_of_memory
 from walktalk.learning.evaluation import EvaluationSamples, Evaluator
 from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, optimizer_by_part, row_optimizer
+from walktalk.learning.private import PrivatePart
 from walktalk.learning.samples import Sampler, bytes_in_memory, only, pieces, some
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, one_thread, stack, use
 from walktalk.learning.task import Task, copy_on, keep_at_home, matches, still_parts, to_training
@@ -23,17 +25,31 @@ from walktalk.learning.training import (
     TrainedRows,
     TrainingData,
     TrainingForm,
+    TrainingForms,
     TrainingRows,
     possible_forms,
     say_that_none_works,
 )
-from walktalk.learning.user_data import inner, own_name
+from walktalk.learning.user_data import own_name, persons_module
 
 BYTES_IN_CACHE = 2**24  # of what a wave's forward pass keeps on a CPU
 ANY = 2**31
 
 Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
+
+
+def _of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int]:
+    """A number for each part of the data, from one for all or one for each."""
+    each = list(given) if isinstance(given, Sequence) else [given] * parts
+    if len(each) != parts:
+        raise ModelError(
+            f"training.{name}: {len(each)} values for {parts} nodes; give one number, or one for each node"
+        )
+    for value in each:
+        if value < 1:
+            raise ModelError(f"training.{name}: {value} is not possible; at least 1 is needed")
+    return each
 
 
 class Trainer:
@@ -43,33 +59,40 @@ class Trainer:
         self,
         task: Task,
         *,
-        batch_size: int = 32,
-        local_steps: int = 5,
+        batch_size: int | Sequence[int] = 32,
+        local_steps: int | Sequence[int] = 5,
         optimizer: OptimizerSpec | RowOptimizer | None = None,
         device: str | torch.device = "cpu",
         evaluation: EvaluationSamples | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
         lr: float | None = None,
+        keeps_memory: bool = True,
     ) -> None:
         """
         - `task`: its model, loss and samples.
-        - `batch_size`, `local_steps`: of every local training.
+        - `batch_size`, `local_steps`: of every local training; or one for each part of the data.
         - `optimizer`: as `row_optimizer` takes or makes it; SGD if left out.
         - `device`: where rows are trained.
         - `evaluation`: which training samples the training loss is measured on.
         - `arithmetic`: how numbers are computed.
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
         - `lr`: the study's learning rate, of which those of a task's own optimizers are shares; None: the optimizer's.
+        - `keeps_memory`: of a task with private parts, whether the optimizer's memory stays at the node with them.
         """
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
-        for name, value in (("batch_size", batch_size), ("local_steps", local_steps)):
-            if value < 1:
-                raise ModelError(f"training.{name}: {value} is not possible; at least 1 is needed")
         self.task = task
         self.device = torch.device(device)
-        self.local_steps = local_steps
+        batches, steps = (
+            _of_each_part(name, given, len(task.parts))
+            for name, given in (("batch_size", batch_size), ("local_steps", local_steps))
+        )
+        self.local_steps = round(sum(steps) / len(steps))
+        self.steps_of = tuple(steps) if len(set(steps)) > 1 else ()
+        self.batch_of = (*batches, max(batches)) if len(set(batches)) > 1 else ()  # the last: of everybody's data
+        each = [batch * count for batch, count in zip(batches, steps, strict=True)]
+        self.work_of = tuple(len(each) * work / sum(each) for work in each) if len(set(each)) > 1 else ()
         self.arithmetic = arithmetic or Arithmetic()
         self.optimizer = (
             optimizer if isinstance(optimizer, RowOptimizer) else row_optimizer(optimizer or OptimizerSpec())
@@ -77,7 +100,7 @@ class Trainer:
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy_on(task.model, self.device)
         self.constants = keep_at_home(self.template)
-        sampler = Sampler(task.parts, batch_size, self.device)
+        sampler = Sampler(task.parts, max(batches), self.device)
         self.data = TrainingData(task.inputs.to(self.device), task.targets.to(self.device), sampler, task.augment)
         loss = task.loss
         if self.data.is_read and not self.data.targets.is_floating_point():
@@ -88,30 +111,49 @@ class Trainer:
         self.rows_at_once = self.model.rows_at_once
         if self.rows_at_once is None and self.activations > 0:
             self.rows_at_once = max(1, int(activation_allowance(self.device) / self.activations))
+        self.keeps_memory = keeps_memory
+        self.private = PrivatePart(task.private, self.template, self.model.layout) if task.private else None
+        if self.private is not None and self.averaging is not None:
+            raise ModelError(
+                "private: not with adapters that are averaged as products; take mixing: factors or freeze-a"
+            )
         if task.optimizers:
             if lr is None:
                 lr = (optimizer if isinstance(optimizer, OptimizerSpec) else OptimizerSpec()).lr
             entries = self.model.layout.parameters
             parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
             self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, lr)
-        stacked = StackedTraining(self.model, self.optimizer, self.data, local_steps)
-        self.forms = possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
+        self.forms = self._forms(self.data)
+        self._forms_of = {max(batches): self.forms}  # by size of batch
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
+
+    def _forms(self, data: TrainingData) -> TrainingForms:
+        stacked = StackedTraining(self.model, self.optimizer, data, self.local_steps)
+        return possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
+
+    def forms_of(self, batch: int) -> TrainingForms:
+        """The forms of training with batches of this size, made when they are first needed."""
+        if batch not in self._forms_of:
+            sampler = Sampler(self.task.parts, batch, self.device)
+            data = TrainingData(self.data.inputs, self.data.targets, sampler, self.task.augment)
+            self._forms_of[batch] = self._forms(data)
+        return self._forms_of[batch]
 
     @property
     def width(self) -> int:
-        """How many numbers a row has: parameters, then statistics."""
-        return self.model.layout.width
+        """How many numbers a row has: parameters, then statistics; without what is private."""
+        return self.model.layout.width if self.private is None else self.private.shared_width
 
     @property
     def parameters(self) -> int:
         """How many of a row's numbers are parameters."""
-        return self.model.layout.parameter_width
+        return self.model.layout.parameter_width if self.private is None else self.private.shared_parameters
 
     @property
     def state_width(self) -> int:
-        """How many numbers an optimizer's state has."""
-        return self.optimizer.state_width(self.parameters)
+        """How many numbers an optimizer's state has, or a node's, where parts of models are private."""
+        memory = self.optimizer.state_width(self.model.layout.parameter_width)
+        return memory if self.private is None else 1 + self.private.size + memory * self.keeps_memory
 
     @cached_property
     def averaging(self) -> ProductMixing | None:
@@ -175,16 +217,23 @@ class Trainer:
 
     def initial_row(self, seed: int) -> Tensor:
         """The initial model of a run, as a row."""
-        return self.model.layout.row(self.task.initial(seed)).to(self.device)
+        row = self.model.layout.row(self.task.initial(seed)).to(self.device)
+        return row if self.private is None else row[self.private.shared]
 
-    def module(self, row: Tensor) -> nn.Module:
-        """A plain torch module with a row's weights, ready for use."""
-        module = self.model.layout.module(self.template, row.to(self.device))
+    def module(self, row: Tensor, private: Tensor | None = None) -> nn.Module:
+        """A plain torch module with a row's weights, ready for use.
+
+        private: a node's own numbers; None: those that all nodes began with, where some are private.
+        """
+        row = row.to(self.device)
+        if self.private is not None:
+            row = self.private.whole(row[None], private)[0]
+        module = self.model.layout.module(self.template, row)
         for place, name in self.constants:
             module.get_submodule(place)._non_persistent_buffers_set.discard(name)
         if not self.model.with_buffers:
             self._measure_statistics(module)
-        return copy.deepcopy(inner(module)).eval()  # of its own: a person may do with it whatever they like
+        return copy.deepcopy(persons_module(module)).eval()  # of its own: a person may do with it whatever they like
 
     def _measure_statistics(self, module: nn.Module) -> None:
         """Sets running statistics that did not travel to the mean over batches of the training data."""
@@ -207,9 +256,36 @@ class Trainer:
 
         Only a row alone is lent: what a wave gives is always memory of its own.
         """
+        if self.private is not None:
+            return self.private.train(given, self._train_whole, self.keeps_memory)
+        return self._train_whole(given)
+
+    def _train_whole(self, given: TrainingRows) -> TrainedRows:
+        """Trains rows that have everything."""
         if given.on_loan and len(given.rows) > 1:
             given = given._replace(on_loan=False)
-        train, pieces = self.forms.fastest(given), list[TrainedRows]()
+        if not self.batch_of:
+            return self._train(given, self.forms)
+        sizes = [self.batch_of[part] for part in given.parts.tolist()]
+        places = {size: [k for k, one in enumerate(sizes) if one == size] for size in sorted(set(sizes))}
+        if len(places) == 1:
+            return self._train(given, self.forms_of(sizes[0]))
+        return self._train_by_size(given, places)
+
+    def _train_by_size(self, given: TrainingRows, places: Mapping[int, list[int]]) -> TrainedRows:
+        """Trains the rows of each size of batch together, and puts them back in their order."""
+        rows, states = torch.empty_like(given.rows), None if given.state is None else torch.empty_like(given.state)
+        for size, numbers in places.items():
+            chosen = torch.tensor(numbers, device=given.rows.device)
+            piece = given.mapped(itemgetter(chosen))
+            new, state = self._train(piece._replace(on_loan=False), self.forms_of(size))
+            rows[chosen] = new
+            if states is not None and state is not None:
+                states[chosen] = state
+        return TrainedRows(rows, states)
+
+    def _train(self, given: TrainingRows, forms: TrainingForms) -> TrainedRows:
+        train, pieces = forms.fastest(given), list[TrainedRows]()
         with self.arithmetic.products(self.device), one_thread():
             while (start := sum(len(piece.rows) for piece in pieces)) < len(given.rows):
                 most = self._at_once(len(given.rows))
@@ -251,7 +327,7 @@ class Trainer:
         matrix of the optimizer's states, and the numbers of the rows to read and to write.
         """
         wide = len(columns[0]) > min(max(self.wave_sizes, default=0), self.rows_at_once or ANY)
-        if self.forms.in_place is None or wide:
+        if self.forms.in_place is None or wide or self.batch_of or self.private is not None:
             return False
         try:
             with self.arithmetic.products(self.device):
@@ -265,15 +341,42 @@ class Trainer:
             return False
         return True
 
-    def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def private_parts(self, states: Tensor) -> dict[str | int, dict[str, Tensor]]:
+        """The private parts of all nodes by their names, each by the names of the person's own module; {} without any.
+
+        states: of the nodes, in their order.
+        """
+        if self.private is None:
+            return {}
+        names: Sequence[str | int] = self.task.names or range(self.task.nodes)
+        numbers = self.private.numbers(states.to(self.device)).cpu()
+        return {name: self.private.by_name(own) for name, own in zip(names, numbers, strict=True)}
+
+    def evaluate(self, rows: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""
-        measured = self.measure(rows)
+        measured = self.measure(rows, states)
         return measured["train_loss"], measured["test_accuracy"]
 
-    def measure(self, rows: Tensor) -> dict[str, Tensor]:
-        """Training loss and test accuracy of every row; with test samples also their loss and the task's metrics."""
-        return self.evaluator.all_of(rows)
+    def measure(self, rows: Tensor, states: Tensor | None = None) -> dict[str, Tensor]:
+        """Training loss and test accuracy of every row; with test samples also their loss and the task's metrics.
 
-    def by_node(self, row: Tensor) -> list[dict[str, Any]]:
-        """One model on every node's own data: its name or number, samples, loss, and what its own test samples say."""
-        return self.evaluator.by_node(row)
+        states: of all nodes, where parts of models are private: every node's samples are measured with its own part.
+        None: with the initial ones.
+        """
+        if self.private is None:
+            return self.evaluator.all_of(rows)
+        if states is None:
+            return self.evaluator.all_of(self.private.whole(rows))
+        numbers = self.private.numbers(states.to(rows.device))
+        return self.evaluator.with_own([self.private.whole(rows, own) for own in numbers])
+
+    def by_node(self, row: Tensor, states: Tensor | None = None) -> list[dict[str, Any]]:
+        """One model on every node's own data: its name or number, samples, loss, and what its own test samples say.
+
+        states: of all nodes, where parts of models are private.
+        """
+        rows = row[None].to(self.device)
+        if self.private is not None:
+            own = None if states is None else self.private.numbers(states.to(self.device))
+            rows = self.private.whole(rows.expand(self.task.nodes, -1), own)
+        return self.evaluator.by_node(rows)

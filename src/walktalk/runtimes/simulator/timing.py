@@ -205,7 +205,10 @@ class RunSetup:
     model_bytes: int = 0  # of one model on the wire
     state_bytes: int = 0  # of one optimizer state on the wire
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
+    private: bool = False  # whether parts of models are private, in the states of nodes
     local_steps: int = 1  # of a training, where the protocol does not say
+    steps_of: tuple[int, ...] = ()  # by node: local steps, where nodes have numbers of their own
+    work: tuple[float, ...] = ()  # by node: what a training there takes, as a share of the mean; (): all the same
     samples: tuple[int, ...] = ()  # by node: how much it counts, such as how much data it has; (): one each
     objective: Objective = field(default_factory=Objective)  # what is minimized
     statistics: bool = False  # whether models carry any beside their parameters

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -28,8 +29,9 @@ from walktalk.runtimes.simulator import (
     Timing,
     absences,
     knows_everybody,
+    of_each,
 )
-from walktalk.studies.spec import StudySpec, TimingSpec
+from walktalk.studies.spec import EpochsSpec, StudySpec, TimingSpec
 
 # -- One run of a study: under which conditions, as it is planned, how far it is, what it leaves ----------------------
 
@@ -58,6 +60,7 @@ class Conditions:
     local_steps: int = 1  # of a training, where a protocol does not say
     statistics_bytes: int = 0  # of those of a model, that codecs leave as they are
     objective: Objective = field(default_factory=Objective)  # what is minimized
+    private: bool = False  # whether parts of models are, in the states of nodes
 
     def setup(self, plan: AlgorithmPlan, root: Seed, repetition: int = 0, faults: FaultPlan | None = None) -> RunSetup:
         """One run under these conditions.
@@ -79,7 +82,7 @@ class Conditions:
             schedule=self.rate,
             model_bytes=self.model_bytes,
             state_bytes=self.state_bytes,
-            optimizer_state=plan.optimizer_state,
+            optimizer_state="node" if self.private else plan.optimizer_state,
             local_steps=self.local_steps,
             statistics=self.statistics_bytes > 0,
             statistics_bytes=self.statistics_bytes,
@@ -128,6 +131,7 @@ class RunRecord:
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
+    states: np.ndarray | None = None  # of all nodes at the end, where parts of models are private and in there
 
 
 # -- From a specification to the things it names: graph, task, protocols, timing, stop, learning-rate schedule --------
@@ -182,6 +186,19 @@ def build_stop(spec: StudySpec) -> Stop:
     return Stop(**spec.stop.model_dump())
 
 
+def keeps_memory(spec: StudySpec) -> bool:
+    """Whether the optimizer's memory stays at the node, together with a private part of the model."""
+    states = {spec.state_of(algorithm) for algorithm in spec.algorithms}
+    if "walk" in states:
+        raise SpecError(
+            "training.optimizer_state: walk would send what the optimizer remembers of private parts; take node or "
+            "visit"
+        )
+    if len(states) > 1:
+        raise SpecError("optimizer_state: with private parts all algorithms of a study need the same, node or visit")
+    return states == {"node"}
+
+
 def check_links(spec: StudySpec, graph: Graph) -> None:
     """A slow link has to be there: one that is not would slow nothing, and the person would wonder."""
     for place, entry in enumerate(spec.faults):
@@ -229,7 +246,44 @@ def build_task_of(spec: StudySpec, nodes: int, node: tasks.Node) -> Task:
     return tasks.build_part(spec.task.name, nodes, seed, node, **spec.task.settings)
 
 
-def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None) -> Trainer:
+def work_of_nodes(spec: StudySpec, task: Task, node: tasks.Node | None = None) -> tuple[Counted, Counted]:
+    """Batch size and local steps of a training: one number each, or one for each part of the task.
+
+    Args:
+        spec: The study.
+        task: The whole of it, or the part of one node.
+        node: Whose part, where the task is one node's.
+    """
+    training = spec.training
+    if isinstance(training.batch_size, int) and isinstance(training.local_steps, int):
+        return training.batch_size, training.local_steps
+    batches = _of_parts("training.batch_size", training.batch_size, task, node)
+    if isinstance(training.local_steps, EpochsSpec):
+        over = training.local_steps.epochs
+        return batches, [
+            max(1, round(over * len(part) / batch)) for part, batch in zip(task.parts, batches, strict=True)
+        ]
+    return batches, _of_parts("training.local_steps", training.local_steps, task, node)
+
+
+Counted: TypeAlias = int | list[int]
+
+
+def _of_parts(name: str, given: int | list[int] | dict[str, int], task: Task, node: tasks.Node | None) -> list[int]:
+    """A number for each part of a task, of one for all, a list with one for each node, or numbers by name."""
+    if node is None or task.nodes > 1 or isinstance(given, int):
+        return [int(one) for one in of_each(name, given, task.nodes, task.names)]
+    called = node.name or str(node.number)
+    each: dict[str, int] = given if isinstance(given, dict) else {str(number): one for number, one in enumerate(given)}
+    found = each.get(called, each.get(str(node.number)))
+    if found is None:
+        raise SpecError(f"{name}: node {called!r} is missing; give one number for all, or one for each node")
+    return [found]
+
+
+def build_trainer(
+    spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None, node: tasks.Node | None = None
+) -> Trainer:
     """What trains the models of a study.
 
     Args:
@@ -237,11 +291,13 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         task: What is learned: the whole of it, or the part of one node.
         device: auto, cpu or cuda.
         samples: Of the training data, for a measurement; the study's own number, if left out.
+        node: Whose data it is, where the task is the part of one node.
     """
+    batches, steps = work_of_nodes(spec, task, node)
     trainer = Trainer(
         task,
-        batch_size=spec.training.batch_size,
-        local_steps=spec.training.local_steps,
+        batch_size=batches,
+        local_steps=steps,
         optimizer=row_optimizer(spec.optimizer.build(), spec.training.clip_norm),
         device=pick_device(device),
         evaluation=EvaluationSamples(
@@ -252,6 +308,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
         lr=spec.optimizer.lr,
+        keeps_memory=keeps_memory(spec) if task.private else True,
     )
     if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
         raise SpecError(

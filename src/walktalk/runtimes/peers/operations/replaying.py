@@ -33,7 +33,7 @@ from walktalk.runtimes.semantics import (
     Work,
 )
 from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, RunSetup, ScheduleRecorder, Terms
-from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of
+from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of, steps_of
 from walktalk.transforms.rules import Privacy
 
 
@@ -90,10 +90,12 @@ class Reader(Watcher[Terms]):
 
     def __init__(self, setup: ReplaySetup, trainer: RowTrainer) -> None:
         self.setup = setup
+        self.private = getattr(trainer, "private", None) is not None
         beside = trainer.width - parameters_of(trainer)
         self.notebook = ScheduleRecorder(beside > 0, averaging_of(trainer) is not None)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
-        scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
+        steps = steps_of(trainer)
+        scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside, steps)
         self.interpreter = Interpreter(self.notebook, setup.messages, scale, releases=Releases(setup.privacy))
         self.player = Player(self.interpreter, self, setup.nodes, ((INITIAL_VALUE, 1.0),))
         self.time = 0.0
@@ -141,6 +143,12 @@ class Reader(Watcher[Terms]):
         """The model that is measured and handed out, as `evaluate.model` says."""
         return self.interpreter.output.model(self.setup.evaluate.model)
 
+    def _states(self) -> tuple[int, ...]:
+        """The state of every node, in which its private part is; () where nothing is private."""
+        if not self.private:
+            return ()
+        return tuple(self.interpreter.states.get((node, ""), NO_STATE) for node in range(self.setup.nodes))
+
     def _evaluate(self) -> None:
         interpreter, traffic, output = self.interpreter, self.interpreter.traffic, self.interpreter.output
         if not self.due or not output.members:
@@ -156,6 +164,7 @@ class Reader(Watcher[Terms]):
                 tuple(output.in_order()),
                 each=self.setup.evaluate.members,
                 epsilon=interpreter.releases.epsilon,
+                states=self._states(),
             )
         )
 
