@@ -15,7 +15,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text(encoding="
 def test_the_examples_run(tmp_path):
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(compile(block, "docs/tasks.md", "exec"), names)
     assert isinstance(names["run"].by_node, pd.DataFrame)

@@ -243,7 +243,33 @@ def test_the_table_is_numbers_and_latex(folder):
     first = folder.history.query("algorithm == 'multi_walk-1'").groupby("repetition")["train_loss"].last()
     assert folder.table.loc["multi_walk-1", "final_loss"] == pytest.approx(first.mean())
     assert folder.latex().count(r"\\") == 5  # head, three rows, and what the numbers are
-    assert r"\begin{tabular}{lrrrrr}" in folder.latex()
+    assert r"\begin{tabular}{lrrrrrr}" in folder.latex()
+    assert "Test loss" in folder.latex()
+    assert folder.table["final_test_loss"].notna().all()
+
+
+def test_columns_target_and_significance_of_the_table_can_be_chosen(folder):
+    chosen = folder.latex(["time", "test_loss"]).splitlines()
+    assert r"Algorithm & Time & Test loss \\" in chosen
+    high = float(folder.history["train_loss"].max()) - 1e-3
+    assert f"to training loss {high:.3g}" in folder.latex(target=high)
+    assert "not reached" in folder.latex(target=-1.0)
+    chances = [one["chance"] for one in folder.summary["winners"].values() if one and one.get("chance")]
+    marked = [folder.latex(significance=level).count(r"\textbf") for level in (1e-9, 1 - 1e-12)]
+    assert marked[0] >= sum(chance > 0.5 for chance in chances) > 0
+    assert marked[0] > marked[1]
+    for call, line in [
+        (lambda: folder.latex(["tim"]), "columns: 'tim' is not possible; allowed: loss, .*; did you mean 'time'?"),
+        (lambda: folder.latex("time"), "columns: 'time' is not possible; allowed: a list of loss"),
+        (lambda: folder.latex(significance=2), "significance: 2 is not possible; allowed: a number above 0, below 1"),
+    ]:
+        with pytest.raises(UserError, match=line):
+            call()
+
+
+def test_what_a_study_gives_back_is_one_line_at_a_prompt(folder):
+    assert len(repr(folder.result)) < 200
+    assert "3 algorithms" in repr(folder.result)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,17 @@ import builtins
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 import walktalk as wt
 from tests.api.test_training_options import line
+from walktalk.api import Audience, watching
+from walktalk.api.callbacks import numbers_of, run_name
+from walktalk.cli.app import app
 from walktalk.core.errors import UserError
+from walktalk.runtimes.semantics import Stop
+from walktalk.studies import make_spec
+from walktalk.testing.cluster import running
 
 ALGORITHMS = [wt.MultiWalk(), wt.AsyncGossip()]
 RUNS = ["multi_walk-1/0", "async_gossip-pairwise/0"]
@@ -42,6 +49,9 @@ def test_tensorboard_has_every_evaluation_and_the_settings(tmp_path):
         assert {"train_loss", "test_loss", "bits", "consensus"} <= set(events.Tags()["scalars"])
         assert "test_accuracy" not in events.Tags()["scalars"]  # there is none
         assert alike([(e.step, e.value) for e in events.Scalars("train_loss")], expected[run])
+        for node in range(3):  # at the end, how good its model is at every site
+            (site,) = events.Scalars(f"site/{node}/train_loss")
+            assert site.step == expected[run][-1][0]
         (text,) = events.Tensors("settings/text_summary")
         assert b"name: logged" in text.tensor_proto.string_val[0]
 
@@ -49,9 +59,6 @@ def test_tensorboard_has_every_evaluation_and_the_settings(tmp_path):
 def test_a_study_of_the_command_line_too(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from typer.testing import CliRunner
-
-    from walktalk.cli.app import app
 
     study = tmp_path / "study.yaml"
     study.write_text(
@@ -144,3 +151,52 @@ def test_nothing_of_them_is_imported_unasked(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", watching)
     wt.train(line(), wt.AsyncGossip(), wt.graphs.cycle(3), stop=5, device="cpu")
     assert not {"tensorboard", "mlflow", "wandb"} & set(seen)
+
+
+class Board(wt.Callback):
+    """Keeps what a tracker would be given."""
+
+    def __init__(self) -> None:
+        self.began, self.rows, self.over, self.closed = "", [], False, False
+
+    def on_start(self, settings):
+        self.began = settings["name"]
+
+    def on_evaluation(self, row):
+        self.rows.append(dict(row))
+
+    def on_end(self, result):
+        self.over = True
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_node_of_a_cluster_is_a_run_of_its_own(tmp_path):
+    board, spec = Board(), make_spec({"name": "coast", "algorithms": [{"name": "async_gossip"}]})
+    with (
+        running(wt.AsyncGossip(), wt.graphs.complete(3), tmp_path, Stop(iterations=60)) as cluster,
+        watching(Audience(board), spec, "async_gossip-pairwise") as watcher,
+    ):
+        watcher.begin(cluster.nodes[1])
+        cluster.wait()
+    assert board.began == "coast"
+    assert board.over
+    assert board.closed
+    last = board.rows[-1]
+    assert run_name(last) == f"async_gossip-pairwise/{cluster.nodes[1].status()['name']}"
+    assert last["iteration"] >= 60
+    assert 0 < last["own_iterations"] < last["iteration"]
+    assert last["bits"] > 0
+    assert numbers_of(last)["train_loss"] == cluster.nodes[1].status()["loss"]
+
+
+def test_where_a_package_is_missing_collect_says_so_before_it_asks_anybody(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("nodes: {a: {address: '127.0.0.1:1'}}")
+    words = ["collect", "--config", str(cluster), "--out", str(tmp_path / "out"), "--wandb", "mine"]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2
+    assert "pip install 'walktalk[wandb]'" in ended.output
+    assert not (tmp_path / "out").exists()

@@ -6,13 +6,25 @@ wrong device, a wait inside of a CUDA graph or `.numpy()` in the wrong place sho
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, TrainingRows, row_optimizer, trainer
+from walktalk.learning import (
+    Arithmetic,
+    Extras,
+    OptimizerSpec,
+    Task,
+    Trainer,
+    TrainingRows,
+    row_optimizer,
+    tasks,
+    trainer,
+)
 from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, choice
 from walktalk.learning.training.forms import InPlaceTraining
 
@@ -182,3 +194,65 @@ def test_large_rows_are_trained_where_they_lie(monkeypatch, momentum):
 def test_the_forms_are_those_of_a_gpu():
     kinds = {name: type(Trainer(task_of(name), batch_size=4, device="cuda").model).__name__ for name in MODELS}
     assert kinds == dict.fromkeys(MODELS, TracedModel.__name__) | {"perceptron": "ChainModel", "vmap": "VmapModel"}
+
+
+class RowLengths(torch.optim.Optimizer):
+    """Steps whose rows all have one length: it needs parameters in their own shapes."""
+
+    def __init__(self, params: object, lr: float = 0.02) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                kept = self.state[parameter].setdefault("kept", torch.zeros_like(parameter))
+                kept.mul_(0.9).add_(parameter.grad)
+                parameter.add_(kept / (kept.norm(dim=1, keepdim=True) + 1e-3), alpha=-group["lr"])
+
+
+PARTS = {
+    "private": {"private": ("3",)},
+    "a rate of its own": {"optimizers": {"3": 10.0}},
+    "two optimizers": {"optimizers": {"*bias": OptimizerSpec("adam", lr=0.01)}},
+    "one's own": {"optimizers": {"*weight": RowLengths, "*": torch.optim.Adam}},
+}
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_a_model_train_as_on_a_cpu(name, momentum):
+    task = replace(task_of("perceptron"), **PARTS[name])
+    how = {"batch_size": 4, "local_steps": 2, "optimizer": OptimizerSpec(lr=0.05, momentum=momentum)}
+    both = [Trainer(task, device=device, **how) for device in ("cuda", "cpu")]
+    given = [TrainingRows(*wave(each, state=each.state_width > 0)) for each in both]
+    for _ in range(2):
+        found = [each.train(one) for each, one in zip(both, given, strict=True)]
+        close(found[0].rows, found[1].rows, 1e-3)
+        if found[1].state is not None:
+            close(found[0].state, found[1].state, 1e-3)
+        given = [one._replace(rows=new.rows, state=new.state) for one, new in zip(given, found, strict=True)]
+    states = [new.state[:2] if each.private is not None else None for each, new in zip(both, found, strict=True)]
+    measured = [each.measure(new.rows, state) for each, new, state in zip(both, found, states, strict=True)]
+    for key, value in measured[0].items():
+        close(value, measured[1][key], 1e-3)
+    parts = [each.private_parts(state) for each, state in zip(both, states, strict=True) if state is not None]
+    for node in parts[0] if parts else ():
+        close(parts[0][node]["3.bias"], parts[1][node]["3.bias"], 1e-3)
+
+
+def test_samples_that_are_put_together_batch_by_batch_train_as_on_a_cpu():
+    texts = [(torch.arange(2 + k % 5) + k, k % 2) for k in range(30)]
+
+    def padded(batch):
+        tokens = nn.utils.rnn.pad_sequence([text for text, _ in batch], batch_first=True)
+        return tokens, torch.tensor([label for _, label in batch])
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.EmbeddingBag(40, 4), nn.Linear(4, 2))
+    task = tasks.torch(module, functional.cross_entropy, [texts[::2], texts[1::2]], test=texts[:9], collate=padded)
+    both = [Trainer(task, batch_size=4, local_steps=2, device=device) for device in ("cuda", "cpu")]
+    found = [each.train(TrainingRows(*wave(each))).rows for each in both]
+    close(*found, 1e-3)
+    for key, value in both[0].measure(found[0]).items():
+        close(value, both[1].measure(found[1])[key], 1e-3)

@@ -147,3 +147,14 @@ def test_a_ragged_loss_is_one_number():
     each = [TEXTS[k::NODES] for k in range(NODES)]
     with pytest.raises(UserError, match="the loss should be one number"):
         Trainer(wt.tasks.torch(Mean(), nn.CrossEntropyLoss(reduction="none"), each, collate=padded))
+
+
+def test_sites_whose_samples_happen_to_be_alike_are_of_the_same_task():
+    from walktalk.studies.peers.node_job import task_facts
+
+    alike = [(torch.ones(4, dtype=torch.int64), k % 2) for k in range(8)]
+    tasks = [wt.tasks.torch(Mean(), functional.cross_entropy, [data], collate=padded) for data in (TEXTS[:8], alike)]
+    assert [isinstance(task.model, RaggedModel) for task in tasks] == [True, False]
+    assert task_facts(tasks[0]) == task_facts(tasks[1])
+    rows = [Trainer(task).initial_row(0) for task in tasks]
+    assert torch.equal(*rows)

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from walktalk.api import Audience, Callback, show_folder
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE, MEMBER
 from walktalk.records import TraceRow, read_history, read_trace, save_checkpoint
@@ -60,6 +61,22 @@ def started(cluster: Cluster) -> Fleet:
     return Fleet(run_node, [NodeJob(cluster, name, deployed=True) for name in cluster.nodes], list(cluster.nodes))
 
 
+class Board(Callback):
+    """Keeps what a tracker would be given."""
+
+    def __init__(self) -> None:
+        self.rows, self.sites, self.ended = [], [], None
+
+    def on_evaluation(self, row):
+        self.rows.append(row)
+
+    def on_sites(self, sites):
+        self.sites = sites
+
+    def on_end(self, result):
+        self.ended = result
+
+
 @pytest.mark.parametrize(
     "algorithm", [{"name": "multi_walk", "walks": 2}, {"name": "async_gossip"}], ids=lambda given: given["name"]
 )
@@ -97,6 +114,15 @@ def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path
     assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0]
     assert history["test_accuracy"].notna().all()
     study = open_study(tmp_path / "out")
+    assert list(study.sites["node"]) == NAMES
+    assert study.sites["train_loss"].between(0, history["train_loss"].iloc[0]).all()
+    assert list(study.sites["train_loss"]) == pytest.approx([one.loss for one in found.nodes], rel=1e-4)
+    assert all(name in page_parts(study).sections["sites"] for name in NAMES)
+    board = Board()
+    show_folder(Audience(board), tmp_path / "out", found)
+    assert [row["iteration"] for row in board.rows] == list(history["iteration"])
+    assert [site["node"] for site in board.sites] == NAMES
+    assert board.ended is found
     assert study.engine == study.summary["engine"] == "peers"
     assert study.node_names == tuple(NAMES)
     assert replay_data(tmp_path / "out")["network"]["names"] == NAMES

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from scipy import special
@@ -687,3 +688,19 @@ def test_a_table_that_goes_on_beyond_the_edge_shows_it(studies: Studies, visit: 
     assert abs(edge - inside) > 12
     edge, inside = brightness("it.scrollWidth")
     assert abs(edge - inside) < 3
+
+
+def test_site_by_site_is_a_table_that_can_be_sorted(studies: Studies, visit: Visits) -> None:
+    folder = studies("simulated")
+    page = visit(folder / "report.html").page
+    table = page.locator("#sites table")
+    measured = pd.read_csv(folder / "sites.csv")
+    assert table.locator("tbody tr").count() == measured["node"].nunique() == 20
+    first = measured[measured["algorithm"] == measured["algorithm"].iloc[0]].set_index("node")["train_loss"]
+    assert f"{first.max():.3g}" in table.locator("tfoot").inner_text()
+    table.locator("thead th").nth(2).locator("button").click()
+    order = table.locator("tbody th").all_inner_texts()
+    assert [int(node) for node in order] == list(first.sort_values(kind="stable").index)
+    assert page.locator("#results-table [aria-sort=ascending]").count() == 0
+    table.locator("thead th").nth(2).locator("button").click()
+    assert int(table.locator("tbody th").first.inner_text()) == first.idxmax()

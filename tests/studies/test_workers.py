@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Sequence
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from walktalk.core.errors import StudyError, UnavailableError, WalktalkError
 from walktalk.records import StudyFolder
@@ -153,3 +158,30 @@ def test_a_process_prepares_on_the_device_of_its_share(tmp_path, monkeypatch):
     one = Crew(prepared, work, StudyFolder(tmp_path), None, prepared=(ready.trainer, ready.runs))
     assert len(one.run(resume=False)) == 2
     assert sorted(asked.read_text().split()) == ["cuda:0", "cuda:1"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 50)), min_size=1, max_size=8), st.integers(1, 5))
+def test_runs_are_dealt_out_as_evenly_as_can_be(runs: list[tuple[int, float]], processes: int) -> None:
+    """Beside all ways to cut the row; and every process gets something while there is enough."""
+    runs = sorted(runs, key=lambda run: -run[1])
+
+    def load(first: int, end: int) -> float:
+        return sum(work for work, _ in runs[first:end]) + runs[first][1] if first < end else 0.0
+
+    def worst(cuts: Sequence[int]) -> float:
+        return max(load(a, b) for a, b in pairwise((0, *cuts, len(runs))))
+
+    parts = min(processes, len(runs))
+    found = workers._cuts(load, len(runs), parts)
+    ways = combinations(range(1, len(runs)), parts - 1)
+    assert len(found) == len(set(found)) == parts - 1
+    assert worst(found) <= min(worst(cuts) for cuts in ways) * (1 + 1e-6)
+
+
+def test_dealing_out_many_runs_takes_no_time() -> None:
+    """It took 7.8 CPU seconds for 300 runs on 64 processes, and eight times as much for twice as many."""
+    work = [1.0 + k % 7 for k in range(3_000)]
+    before = [0.0, *accumulate(work)]
+    began = time.process_time()
+    assert len(workers._cuts(lambda first, end: before[end] - before[first], len(work), 64)) == 63
+    assert time.process_time() - began < 5.0

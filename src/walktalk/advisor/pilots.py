@@ -109,9 +109,24 @@ class Pilots:
     def _measure(self, chosen: list[int], cost: float) -> None:
         rows = [self._row(p, self.engine.simulations[p].output()) for p in chosen]
         rows += [self._row(p, mean_of(self.engine.simulations[p].interpreter.output.members.values())) for p in chosen]
-        losses = self.bench.trainer.evaluate(torch.stack(rows))[0].double().cpu().tolist()
+        losses = self._losses(rows, [*chosen, *chosen])
         for place, p in enumerate(chosen):
             self.curves[p].add(cost, losses[place], losses[len(chosen) + place])
+
+    def _losses(self, rows: list[torch.Tensor], pilots: list[int]) -> list[float]:
+        """Training losses of models of these pilots; of private parts, with those of each pilot's own nodes."""
+        trainer = self.bench.trainer
+        if trainer.private is None:
+            found: list[float] = trainer.evaluate(torch.stack(rows))[0].double().cpu().tolist()
+            return found
+        pairs = zip(rows, pilots, strict=True)
+        return [float(trainer.evaluate(row[None], self._states(pilot))[0]) for row, pilot in pairs]
+
+    def _states(self, pilot: int) -> torch.Tensor:
+        """The states of a pilot's nodes, in which their private parts are."""
+        engine = self.engine
+        numbers = engine.simulations[pilot].recording.states()
+        return engine.executor.read_states([engine.planner.rows.get((pilot, -1 - number), -1) for number in numbers])
 
     def _row(self, pilot: int, terms: Terms) -> torch.Tensor:
         return self.engine.executor.blend([(self.engine.planner.rows[pilot, value], weight) for value, weight in terms])

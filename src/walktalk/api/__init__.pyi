@@ -3,11 +3,15 @@ from .callbacks import Callback as Callback
 from .callbacks import MLflow as MLflow
 from .callbacks import TensorBoard as TensorBoard
 from .callbacks import WandB as WandB
+from .elsewhere import show_folder as show_folder
+from .elsewhere import watching as watching
 from .progress import Lines as Lines
 from .progress import losses_in_words as losses_in_words
 from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
 from .results import Run as Run
+from .sweep import Sweep as Sweep
+from .sweep import sweep as sweep
 from .train import Forecast as Forecast
 from .train import advise as advise
 from .train import compare as compare

@@ -11,6 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+import pandas as pd
+
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.settings import misfit
 from walktalk.records import HistoryRow, folder_name, yaml_text
@@ -38,6 +40,13 @@ class Callback:
             row: What was measured: algorithm, repetition, iteration, time, bits, train_loss, test_accuracy and so on.
         """
         return None
+
+    def on_sites(self, sites: Sequence[Mapping[str, Any]]) -> None:
+        """At the end, where it was measured: how good each algorithm's model is at every site.
+
+        Args:
+            sites: A row for each algorithm and site: algorithm, node, samples, train_loss, and what else was measured.
+        """
 
     def on_warning(self, words: str) -> None:
         """When something goes wrong, such as a loss that is not a number.
@@ -98,8 +107,11 @@ class Audience:
 
     def evaluated(self, row: HistoryRow) -> bool:
         """Show a row to all; whether one of them ends the run."""
-        told = row_mapping(row)
-        answers = [one.on_evaluation(told) for one in self.members]  # all see it, whatever the first says
+        return self.show(row_mapping(row))
+
+    def show(self, row: Mapping[str, Any]) -> bool:
+        """Show what was measured, by name, to all; whether one of them ends the run."""
+        answers = [one.on_evaluation(row) for one in self.members]  # all see it, whatever the first says
         return any(answer is True for answer in answers)
 
     def progressed(self, progress: Progress, rows: bool) -> None:
@@ -115,9 +127,13 @@ class Audience:
                 one.on_warning(words)
             one.on_progress(progress)
 
-    def ended(self, result: Any) -> None:
-        """Call `on_end` of all callbacks with the result."""
+    def ended(self, result: Any, sites: pd.DataFrame | None = None) -> None:
+        """Call `on_end` of all callbacks with the result, after `on_sites` where something was measured at sites."""
+        found = getattr(result, "sites", None) if sites is None else sites
+        rows = [] if found is None else [{str(k): v for k, v in row.items()} for row in found.to_dict("records")]
         for one in self.members:
+            if rows:
+                one.on_sites(rows)
             one.on_end(result)
 
     @contextmanager
@@ -169,6 +185,15 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if not math.isnan(value) or name == "train_loss"}
 
 
+def by_run_and_site(sites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, float]]]:
+    """What was measured at each site, for the run that it is of: `site/lyon/train_loss` and the like."""
+    for row in sites:
+        measured = {key: value for key, value in row.items() if key not in ("algorithm", "node", "samples")}
+        numbers = {key: float(value) for key, value in measured.items() if not math.isnan(float(value))}
+        run = run_name({"algorithm": row["algorithm"], "repetition": row.get("repetition", 0)})
+        yield run, {f"site/{row['node']}/{key}": value for key, value in numbers.items()}
+
+
 def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Settings by dotted key."""
     found: dict[str, Any] = {}
@@ -195,6 +220,7 @@ class TensorBoard(Callback):
         self.folder = Path(folder)
         self.make = needed("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self.writers: dict[str, Any] = {}
+        self.last: dict[str, int] = {}  # iteration, by run
         self.settings = ""
 
     def on_start(self, settings: Mapping[str, Any]) -> None:
@@ -205,8 +231,14 @@ class TensorBoard(Callback):
         if name not in self.writers:
             self.writers[name] = self.make(log_dir=str(self.folder / name))
             self.writers[name].add_text("settings", f"```yaml\n{self.settings}```", 0)
+        self.last[name] = int(row["iteration"])
         for key, value in numbers_of(row).items():
-            self.writers[name].add_scalar(key, value, int(row["iteration"]))
+            self.writers[name].add_scalar(key, value, self.last[name])
+
+    def on_sites(self, sites: Sequence[Mapping[str, Any]]) -> None:
+        for name, measured in by_run_and_site(sites):
+            for key, value in measured.items() if name in self.writers else ():
+                self.writers[name].add_scalar(key, value, self.last[name])
 
     def close(self) -> None:
         for writer in self.writers.values():
@@ -232,6 +264,7 @@ class MLflow(Callback):
         except mlflow.exceptions.MlflowException as error:
             raise UnavailableError(f"mlflow cannot write there: {' '.join(str(error).split())}") from error
         self.runs: dict[str, str] = {}
+        self.last: dict[str, int] = {}  # iteration, by run
         self.settings: Mapping[str, Any] = {}
 
     def on_start(self, settings: Mapping[str, Any]) -> None:
@@ -247,8 +280,14 @@ class MLflow(Callback):
             self.runs[name] = self.client.create_run(self.place, run_name=name, tags=tags).info.run_id
             for key, value in flat(self.settings).items():
                 self.client.log_param(self.runs[name], key, str(value)[:500])
+        self.last[name] = int(row["iteration"])
         for key, value in numbers_of(row).items():
-            self.client.log_metric(self.runs[name], key, value, step=int(row["iteration"]))
+            self.client.log_metric(self.runs[name], key, value, step=self.last[name])
+
+    def on_sites(self, sites: Sequence[Mapping[str, Any]]) -> None:
+        for name, measured in by_run_and_site(sites):
+            for key, value in measured.items() if name in self.runs else ():
+                self.client.log_metric(self.runs[name], key, value, step=self.last[name])
 
     def on_end(self, result: Any) -> None:
         for run in self.runs.values():
@@ -296,6 +335,11 @@ class WandB(Callback):
                 reinit="create_new",
             )
         self.runs[name].log(numbers_of(row), step=int(row["iteration"]))
+
+    def on_sites(self, sites: Sequence[Mapping[str, Any]]) -> None:
+        for name, measured in by_run_and_site(sites):
+            if name in self.runs:
+                self.runs[name].log(measured)
 
     def close(self) -> None:
         for run in self.runs.values():

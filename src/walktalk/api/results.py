@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor, nn
 
 from walktalk.api.training import errors_name_arguments
@@ -28,9 +29,9 @@ from walktalk.records import (
     read_trace,
     write_text,
 )
-from walktalk.report import latex, numbers, open_study, page_html, page_parts, results_table, write_report
+from walktalk.report import judged_at, latex, numbers, open_study, page_html, page_parts, results_table, write_report
 from walktalk.report.figures import Axis, curves, with_unit
-from walktalk.studies import Foundation, RunRecord, StudyResult
+from walktalk.studies import Foundation, RunRecord, StudyResult, summarize
 from walktalk.studies.results import save_model, study_result, trace_columns, write_run
 from walktalk.studies.spec import dump_spec
 
@@ -56,7 +57,7 @@ def save_study(
             with TraceWriter(here.trace) as writer:
                 writer.write(trace_columns(run.record.trace) if run.record.trace else _columns(run))
             write_run(here, run.record, run.trainer)
-        study_result(base.spec, [run.record for run in runs], place, runs[0].engine)
+        study_result(base.spec, [run.record for run in runs], place, runs[0].engine, runs[0].trainer)
     if figures:
         write_report(folder, base)
     return Path(folder)
@@ -168,8 +169,23 @@ class Run:
 
     @cached_property
     def by_node(self) -> pd.DataFrame:
-        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's."""
-        return pd.DataFrame(self.trainer.by_node(self.row)).set_index("node")
+        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's.
+
+        Where parts of models are private, each node's with its own.
+        """
+        return pd.DataFrame(self.trainer.by_node(self.row, self._states)).set_index("node")
+
+    @cached_property
+    def private(self) -> dict[str | int, dict[str, Tensor]]:
+        """The private part of every node, by the node's name and by parameter; {} where nothing is private.
+
+        `run.model.load_state_dict(run.private["lyon"], strict=False)` makes the model that lyon has.
+        """
+        return {} if self._states is None else self.trainer.private_parts(self._states)
+
+    @property
+    def _states(self) -> Tensor | None:
+        return None if self.record.states is None else torch.from_numpy(self.record.states)
 
     @property
     def title(self) -> str:
@@ -233,6 +249,11 @@ class Compared:
         return self.result.summary
 
     @property
+    def sites(self) -> pd.DataFrame | None:
+        """How good each algorithm's model is on every site's data: what `sites.csv` has; None: not measured."""
+        return self.result.sites
+
+    @property
     def folder(self) -> Path | None:
         """Where everything was written; None if nowhere."""
         return self.result.folder
@@ -265,9 +286,18 @@ class Compared:
         """The numbers of the printed table: a row for each algorithm, means and σ; `.to_csv("table.csv")` keeps it."""
         return numbers(self.summary)
 
-    def latex(self) -> str:
-        """The printed table as a LaTeX `tabular` for the package booktabs, the best of each column in bold."""
-        return latex(results_table(self.summary))
+    def latex(
+        self, columns: Sequence[str] | None = None, *, target: float | None = None, significance: float | None = None
+    ) -> str:
+        """The table as a LaTeX `tabular` for the package booktabs, the best of each column in bold where it is clear.
+
+        Args:
+            columns: Which, such as `["accuracy", "test_loss", "time"]`, also metrics of your own; all if left out.
+            target: The training loss that iterations, time and data lead to; the lowest that all reached, if left out.
+            significance: From which on a difference is called clear; 0.95 if left out.
+        """
+        summary = self.summary if target is None else summarize(self.history, self.base.spec, target=target)
+        return latex(results_table(judged_at(summary, significance), further=True, columns=columns))
 
     def plot(self, x: Axis = "iteration") -> Any:
         """Loss and accuracy of all algorithms as a matplotlib figure, mean ± σ over repetitions.

@@ -95,7 +95,7 @@ def train(
         result = run_to_end(base, options, audience)
         assert result.trainer is not None
         run = Run(result.runs[0], result.trainer, base, result.folder, options.engine)
-        audience.ended(run)
+        audience.ended(run, result.sites)
     return run
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walktalk.api import getting_ready
-from walktalk.cli.options import Without
+from walktalk.cli.options import Board, MlflowUri, WandbProject, Without, trackers
 
 if TYPE_CHECKING:
-    from walktalk.runtimes.peers import Relay
+    from walktalk.runtimes.peers import Cluster, Node, Relay
     from walktalk.studies.collecting import Collected, Participant
 
 # -- walktalk relay ---------------------------------------------------------------------------------------------------
@@ -80,6 +80,9 @@ def collect(
     ] = False,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to wait for answers.")] = 3.0,
     without: Without = None,
+    tensorboard: Board = None,
+    mlflow: MlflowUri = None,
+    wandb: WandbProject = None,
 ) -> None:
     """Collect what a cluster has learned: its model, who took part, the history and a page, in one folder.
 
@@ -87,10 +90,12 @@ def collect(
     counts, if that is on this machine. No samples travel.
     """
     with getting_ready("walktalk"):
+        from walktalk.api import Audience, show_folder
         from walktalk.report import write_report
         from walktalk.runtimes.peers import load_cluster
         from walktalk.studies.collecting import collect as collected_from
 
+    audience = Audience(trackers(tensorboard, mlflow, wandb))  # what is missing is told before anybody is asked
     try:
         with _shown() as shown:
             collected = collected_from(
@@ -104,6 +109,7 @@ def collect(
             )
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt("stopped; nothing was written, and the nodes go on") from stop
+    show_folder(audience, out, collected)
     print_collected(collected, write_report(out))
 
 
@@ -197,6 +203,9 @@ def node(
         ),
     ] = None,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
+    tensorboard: Board = None,
+    mlflow: MlflowUri = None,
+    wandb: WandbProject = None,
 ) -> None:
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
     import logging
@@ -222,13 +231,28 @@ def node(
     job = NodeJob(
         cluster, name, rejoin=not fresh, device=device, join=asked, place=place, metrics=metrics, deployed=True
     )
-    if collect is None:
-        run_node(job)
-        return
+    with _tracked(cluster, trackers(tensorboard, mlflow, wandb)) as meets:
+        if collect is None:
+            run_node(job, meets=meets)
+            return
 
-    from walktalk.report import write_report
-    from walktalk.studies.collecting import run_and_collect
+        from walktalk.report import write_report
+        from walktalk.studies.collecting import run_and_collect
 
-    collected = run_and_collect(job, collect)
+        collected = run_and_collect(job, collect, meets)
     if collected is not None:
         print_collected(collected, write_report(collect))
+
+
+@contextmanager
+def _tracked(cluster: Cluster, callbacks: list[Any]) -> Iterator[Callable[[Node], None]]:
+    """What shows the node to callbacks, as long as it runs; nothing where there are none."""
+    if not callbacks:
+        yield lambda node: None
+        return
+    from walktalk.api import Audience, watching
+    from walktalk.studies import load_spec, make_spec
+
+    spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    with watching(Audience(callbacks), spec, cluster.algorithm or spec.algorithms[0].title) as watcher:
+        yield watcher.begin

@@ -6,7 +6,9 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -71,3 +73,24 @@ def complete_figure(incomplete: str) -> list[str]:
     from walktalk.reproduction import paper
 
     return [name for name in (*paper.FIGURES, "all") if name.startswith(incomplete)]
+
+
+# -- Where else what is measured is written: options of `run`, `collect` and `node` -----------------------------------
+
+Board: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Write what is measured for TensorBoard, too.")
+]
+MlflowUri: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="URI", help="Write what is measured to MLflow, too; e.g. http://localhost:5000.")
+]
+WandbProject: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="PROJECT", help="Write what is measured to Weights & Biases, too.")
+]
+
+
+def trackers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) -> list[Any]:
+    """The callbacks that were asked for; one line that says what to install, where a package is missing."""
+    from walktalk.api import MLflow, TensorBoard, WandB
+
+    asked: list[tuple[Any, Any]] = [(TensorBoard, tensorboard), (partial(MLflow, None), mlflow), (WandB, wandb)]
+    return [make(where) for make, where in asked if where is not None]

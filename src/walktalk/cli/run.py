@@ -7,15 +7,30 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from walktalk.api import getting_ready
-from walktalk.cli.options import check_live, complete_study, keep_open, report_to_both
-from walktalk.cli.study_results import print_results
+from walktalk.cli.options import (
+    Board,
+    MlflowUri,
+    WandbProject,
+    check_live,
+    complete_study,
+    keep_open,
+    report_to_both,
+    trackers,
+)
+from walktalk.cli.study_results import print_results, print_table
 from walktalk.core.errors import UnavailableError
 from walktalk.core.settings import misfit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from walktalk.api import Audience
+    from walktalk.studies import StudySpec
 
 # -- walktalk presets -------------------------------------------------------------------------------------------------
 
@@ -106,16 +121,9 @@ def run(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Use at most this much, e.g. 8GB; what is free if left out.")
     ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write every evaluation for TensorBoard, too.")
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="Write every evaluation to MLflow, too; e.g. http://localhost:5000."),
-    ] = None,
-    wandb: Annotated[
-        str | None, typer.Option(metavar="PROJECT", help="Write every evaluation to Weights & Biases, too.")
-    ] = None,
+    tensorboard: Board = None,
+    mlflow: MlflowUri = None,
+    wandb: WandbProject = None,
     live: Annotated[bool, typer.Option("--live", help="Show the report in a browser while the study runs.")] = False,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
@@ -127,7 +135,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run a study and write its records, figures and report."""
+    """Run a study and write its records, figures and report.
+
+    A list where one value belongs (--set optimizer.lr=[0.02,0.1]) makes a sweep: several studies and one table.
+    """
     if engine not in ENGINES:
         raise misfit("--engine", engine, ", ".join(ENGINES), UnavailableError)
     if engine == "peers" and (workers is not None or memory is not None):
@@ -141,15 +152,24 @@ def run(
     with getting_ready("walktalk"):
         from walktalk.api import Audience, shown_progress  # imports torch, which takes a while
         from walktalk.report import live_page, write_report
-        from walktalk.studies import load_spec, parse_memory, run_study
+        from walktalk.studies import load_specs, parse_memory, run_study
 
     most = None if memory is None else parse_memory(memory)
     overrides = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
-    spec = load_spec(study, overrides)
-    folder = out if out is not None else Path("out") / spec.name
-
+    specs = load_specs(study, overrides)
     taking = {"resume": resume, "overwrite": overwrite}
-    audience = Audience(_loggers(tensorboard, mlflow, wandb))
+    if len(specs) > 1:
+        for option, given in (("--engine peers", engine == "peers"), ("--live", live)):
+            if given:
+                raise UnavailableError(f"{option} is for one study, but a list makes a sweep of {len(specs)}; run one")
+        watching = Audience(trackers(tensorboard, mlflow, wandb))
+        folder = out if out is not None else Path("out") / str(read_study(study).get("name", "study"))
+        again = _again(study, overrides, folder, engine)
+        _sweep(specs, folder, watching, {**taking, "device": device, "workers": crew, "memory": most}, again)
+        return
+    spec = next(iter(specs.values()))
+    folder = out if out is not None else Path("out") / spec.name
+    audience = Audience(trackers(tensorboard, mlflow, wandb))
     with ExitStack() as shown:
         shown.enter_context(audience.attending(spec))
         page = shown.enter_context(live_page(folder, spec, engine, host=host, port=port or 0)) if live else None
@@ -182,12 +202,28 @@ def run(
             keep_open(page.url)
 
 
-def _loggers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) -> list[Any]:
-    """The callbacks that were asked for."""
-    from walktalk.api import MLflow, TensorBoard, WandB
+def _sweep(specs: Mapping[str, StudySpec], folder: Path, audience: Audience, how: Any, again: str) -> None:
+    """Run the studies of a sweep, each in a folder of its own, and print one table of all."""
+    from walktalk.api import shown_progress
+    from walktalk.report import as_results, runs_table, write_report
+    from walktalk.studies import run_study
 
-    asked: list[tuple[Any, Any]] = [(TensorBoard, tensorboard), (partial(MLflow, None), mlflow), (WandB, wandb)]
-    return [make(where) for make, where in asked if where is not None]
+    summaries = []
+    for name, spec in specs.items():
+        with audience.attending(spec):
+            try:
+                with shown_progress(name, spec.described) as told:
+                    progress = report_to_both(told, partial(audience.progressed, rows=True))
+                    result = run_study(spec, folder / spec.name, progress=progress, **how)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt(f"stopped; go on with: {again}") from stop
+            audience.ended(result)
+        write_report(folder / spec.name)
+        summaries.append(result.summary)
+    table = runs_table(list(specs.values()), summaries)
+    print_table(as_results(table, f"{len(specs)} studies", "Mean ± σ over repetitions."))
+    typer.echo(f"Records  {folder} (a study's folder for each)")
+    typer.echo(f"Sort and filter them with: walktalk table {folder} --form markdown --sort loss --where KEY=VALUE")
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walktalk.api import getting_ready
+from walktalk.core.errors import SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,6 +85,7 @@ def compare(
     with getting_ready("walktalk"):
         from walktalk.report import open_comparison, results_table, write_comparison
 
+    folders = _studies_in(folders)
     comparison = open_comparison(folders)
     page = write_comparison(comparison, out if out is not None else _beside(folders) / "compare.html")
     print_table(results_table(comparison.summary, lambda label: comparison.algorithms[label].heading))
@@ -116,22 +118,85 @@ def table(
     form: Annotated[
         Form, typer.Option(help="latex, for the package booktabs; markdown; or csv, the bare numbers.")
     ] = Form.latex,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Which, such as accuracy,test_loss,time; also metrics of your own; all if left out."),
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="Training loss to reach; the lowest that every run reached if left out.")
+    ] = None,
+    significance: Annotated[
+        float | None, typer.Option(help="From which on a difference is clear, and marked; 0.95 if left out.")
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(help="A row for each algorithm of each study, in the order of a column; -COLUMN for the reverse."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="The same, but only these rows: lr<0.1, topology=cycle. Repeatable."),
+    ] = None,
 ) -> None:
-    """Print the table of results as LaTeX, Markdown or CSV, for a paper or a spreadsheet."""
-    with getting_ready("walktalk"):
-        from walktalk.report import latex, markdown, numbers, open_comparison, open_study, results_table
+    """Print the table of results as LaTeX, Markdown or CSV, for a paper or a spreadsheet.
 
-    if len(folders) == 1:
-        study = open_study(folders[0])
-        summary, name = study.summary, None
+    Of a sweep's folder, or with --sort or --where, it has a row for each algorithm of each study, with the settings in
+    which they differ.
+    """
+    with getting_ready("walktalk"):
+        from walktalk.report import (
+            as_results,
+            judged_at,
+            latex,
+            markdown,
+            numbers,
+            open_comparison,
+            open_study,
+            results_table,
+            sorted_and_filtered,
+        )
+        from walktalk.studies import summarize
+
+    studies = _studies_in(folders)
+    wanted = [name.strip() for name in columns.split(",")] if columns is not None else []
+    if sort is not None or where or studies != folders:
+        _refuse_with_many(target, significance)
+        rows = sorted_and_filtered(open_comparison(studies).runs, sort, where or (), wanted)
+        if form is Form.csv:
+            typer.echo(rows.to_csv(index=False).rstrip("\n"))
+            return
+        results = as_results(rows, f"{len(rows)} algorithms in {len(studies)} studies")
     else:
-        comparison = open_comparison(folders)
-        summary, name = comparison.summary, lambda label: comparison.algorithms[label].heading
-    if form is Form.csv:
-        typer.echo(numbers(summary, name).to_csv().rstrip("\n"))
-    else:
-        results = results_table(summary, name)
-        typer.echo(latex(results) if form is Form.latex else markdown(results))
+        if len(studies) == 1:
+            study = open_study(studies[0])
+            name = None
+            summary = study.summary if target is None else summarize(study.history, study.spec, target=target)
+        else:
+            comparison = open_comparison(studies)
+            summary = comparison.summary_to(target)
+            name = lambda label: comparison.algorithms[label].heading  # noqa: E731
+        if form is Form.csv:
+            found = numbers(summary, name)
+            typer.echo(sorted_and_filtered(found, columns=wanted).to_csv().rstrip("\n"))
+            return
+        results = results_table(judged_at(summary, significance), name, further=True, columns=wanted or None)
+    typer.echo(latex(results) if form is Form.latex else markdown(results))
+
+
+def _studies_in(folders: list[Path]) -> list[Path]:
+    """The folders of studies that are meant; of a folder of a sweep all that are in it."""
+    from walktalk.records import StudyFolder, studies_below
+
+    found: list[Path] = []
+    for folder in folders:
+        below = [] if StudyFolder(folder).spec.is_file() or not folder.is_dir() else studies_below(folder)
+        found += sorted(study.folder for study in below) or [folder]
+    return found
+
+
+def _refuse_with_many(target: float | None, significance: float | None) -> None:
+    for option, given in (("--target", target), ("--significance", significance)):
+        if given is not None:
+            raise SpecError(f"{option} has no meaning for a table of many studies; leave it out, or --sort and --where")
 
 
 # -- walktalk plot ----------------------------------------------------------------------------------------------------

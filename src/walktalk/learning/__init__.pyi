@@ -20,3 +20,4 @@ from .trainer import Buffers as Buffers
 from .trainer import Trainer as Trainer
 from .training import Extras as Extras
 from .training import TrainingRows as TrainingRows
+from .user_data import persons_module as persons_module

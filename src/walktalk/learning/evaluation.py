@@ -231,6 +231,39 @@ class Evaluator:
                 return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
             return {"train_loss": losses, **self.tested(rows, self.test)}
 
+    def with_own(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Measures models with private parts; rows: those of each node, with its own part.
+
+        Training samples are measured with the part of the node that has them, test samples with that of every node
+        whose they are; means are over samples, and over nodes by their samples.
+        """
+        count, total = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        found: dict[str, Tensor] = {}
+        losses: Tensor | float = 0.0
+        with self.model.arithmetic.products(self.device):
+            for node, own in enumerate(rows):
+                part = torch.as_tensor(self.task.parts[node], device=self.device)
+                mine = self.sample[torch.isin(self.sample, part)]
+                if len(mine):
+                    found_loss = self.losses(own, only(self.inputs, mine), only(self.targets, mine))
+                    losses = losses + found_loss.double() * len(mine)
+                    count += len(mine)
+                if self.test is not None:
+                    for name, values in self.tested(own, self._test_of(node, self.test)).items():
+                        found[name] = found.get(name, 0.0) + values.double() * len(part)
+                    total += len(part)
+        assert isinstance(losses, Tensor)
+        train_loss = (losses / float(count)).float()
+        tested = {name: (values / float(total)).float() for name, values in found.items()}
+        return {"train_loss": train_loss, "test_accuracy": torch.full_like(train_loss, math.nan)} | tested
+
+    def _test_of(self, node: int, test: Test) -> Test:
+        """A node's own test samples, or everybody's."""
+        if self.task.test_parts is None or self.lengths is not None:
+            return test
+        mine = torch.as_tensor(self.task.test_parts[node], device=self.device)
+        return replace(test, inputs=only(test.inputs, mine), targets=only(test.targets, mine))
+
     def losses(self, rows: Tensor, inputs: Samples, targets: Samples) -> Tensor:
         """The mean loss of every row on some samples."""
 
@@ -243,21 +276,19 @@ class Evaluator:
         """What is measured on test samples, of every row."""
         return self._in_pieces(rows, test.inputs, lambda part: test.of(self.model, part))
 
-    def by_node(self, row: Tensor) -> list[dict[str, Any]]:
-        """Measures one model on every node's own data.
+    def by_node(self, rows: Tensor) -> list[dict[str, Any]]:
+        """Measures a model on every node's own data: its name or number, samples, loss, and what its test samples say.
 
-        Its name or number, samples, loss, and what its own test samples say.
+        rows: the model alone, or that of each node.
         """
-        rows, found = row[None].to(self.device), []
+        found = []
         names = self.task.names or range(self.task.nodes)
         for node, (name, part) in enumerate(zip(names, self.task.parts, strict=True)):
-            own = torch.as_tensor(part, device=self.device)
-            loss = self.losses(rows, only(self.inputs, own), only(self.targets, own))
+            own, row = torch.as_tensor(part, device=self.device), rows[node % len(rows)][None]
+            loss = self.losses(row, only(self.inputs, own), only(self.targets, own))
             line: dict[str, Any] = {"node": name, "samples": len(part), "train_loss": float(loss)}
             if self.test is not None and self.task.test_parts is not None and self.lengths is None:
-                mine = torch.as_tensor(self.task.test_parts[node], device=self.device)
-                test = replace(self.test, inputs=only(self.test.inputs, mine), targets=only(self.test.targets, mine))
-                line |= {key: float(value) for key, value in self.tested(rows, test).items()}
+                line |= {key: float(value) for key, value in self.tested(row, self._test_of(node, self.test)).items()}
             found.append(line)
         return found
 

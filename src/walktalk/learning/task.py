@@ -183,6 +183,7 @@ class Task:
     metrics: Mapping[str, Metric] = field(default_factory=dict)  # measured on the test samples beside loss and accuracy
     predictions: Callable[[Tensor], Tensor] | None = None  # from the model's outputs, where they hold more than those
     make: Callable[[], nn.Module] | None = None  # makes the model anew, where its parts cannot be reset
+    private: tuple[str, ...] = ()  # names of parameters that stay at the node (`learning.private`)
     optimizers: Mapping[str, Any] = field(default_factory=dict)  # of some parameters, by their names; else the study's
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
@@ -15,6 +16,7 @@ from walktalk.learning.adapters import ProductMixing, mixing_of
 from walktalk.learning.arithmetic import Arithmetic, activation_allowance, fewer_rows, is_out_of_memory
 from walktalk.learning.evaluation import EvaluationSamples, Evaluator
 from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, optimizer_by_part, row_optimizer
+from walktalk.learning.private import PrivatePart
 from walktalk.learning.samples import Sampler, bytes_in_memory, only, pieces, some
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, one_thread, stack, use
 from walktalk.learning.task import Task, copy_on, keep_at_home, matches, still_parts, to_training
@@ -27,7 +29,7 @@ from walktalk.learning.training import (
     possible_forms,
     say_that_none_works,
 )
-from walktalk.learning.user_data import inner, own_name
+from walktalk.learning.user_data import own_name, persons_module
 
 BYTES_IN_CACHE = 2**24  # of what a wave's forward pass keeps on a CPU
 ANY = 2**31
@@ -51,6 +53,7 @@ class Trainer:
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
         lr: float | None = None,
+        keeps_memory: bool = True,
     ) -> None:
         """
         - `task`: its model, loss and samples.
@@ -61,6 +64,7 @@ class Trainer:
         - `arithmetic`: how numbers are computed.
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
         - `lr`: the study's learning rate, of which those of a task's own optimizers are shares; None: the optimizer's.
+        - `keeps_memory`: of a task with private parts, whether the optimizer's memory stays at the node with them.
         """
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
@@ -88,6 +92,12 @@ class Trainer:
         self.rows_at_once = self.model.rows_at_once
         if self.rows_at_once is None and self.activations > 0:
             self.rows_at_once = max(1, int(activation_allowance(self.device) / self.activations))
+        self.keeps_memory = keeps_memory
+        self.private = PrivatePart(task.private, self.template, self.model.layout) if task.private else None
+        if self.private is not None and self.averaging is not None:
+            raise ModelError(
+                "private: not with adapters that are averaged as products; take mixing: factors or freeze-a"
+            )
         if task.optimizers:
             if lr is None:
                 lr = (optimizer if isinstance(optimizer, OptimizerSpec) else OptimizerSpec()).lr
@@ -100,18 +110,19 @@ class Trainer:
 
     @property
     def width(self) -> int:
-        """How many numbers a row has: parameters, then statistics."""
-        return self.model.layout.width
+        """How many numbers a row has: parameters, then statistics; without what is private."""
+        return self.model.layout.width if self.private is None else self.private.shared_width
 
     @property
     def parameters(self) -> int:
         """How many of a row's numbers are parameters."""
-        return self.model.layout.parameter_width
+        return self.model.layout.parameter_width if self.private is None else self.private.shared_parameters
 
     @property
     def state_width(self) -> int:
-        """How many numbers an optimizer's state has."""
-        return self.optimizer.state_width(self.parameters)
+        """How many numbers an optimizer's state has, or a node's, where parts of models are private."""
+        memory = self.optimizer.state_width(self.model.layout.parameter_width)
+        return memory if self.private is None else 1 + self.private.size + memory * self.keeps_memory
 
     @cached_property
     def averaging(self) -> ProductMixing | None:
@@ -175,16 +186,23 @@ class Trainer:
 
     def initial_row(self, seed: int) -> Tensor:
         """The initial model of a run, as a row."""
-        return self.model.layout.row(self.task.initial(seed)).to(self.device)
+        row = self.model.layout.row(self.task.initial(seed)).to(self.device)
+        return row if self.private is None else row[self.private.shared]
 
-    def module(self, row: Tensor) -> nn.Module:
-        """A plain torch module with a row's weights, ready for use."""
-        module = self.model.layout.module(self.template, row.to(self.device))
+    def module(self, row: Tensor, private: Tensor | None = None) -> nn.Module:
+        """A plain torch module with a row's weights, ready for use.
+
+        private: a node's own numbers; None: those that all nodes began with, where some are private.
+        """
+        row = row.to(self.device)
+        if self.private is not None:
+            row = self.private.whole(row[None], private)[0]
+        module = self.model.layout.module(self.template, row)
         for place, name in self.constants:
             module.get_submodule(place)._non_persistent_buffers_set.discard(name)
         if not self.model.with_buffers:
             self._measure_statistics(module)
-        return copy.deepcopy(inner(module)).eval()  # of its own: a person may do with it whatever they like
+        return copy.deepcopy(persons_module(module)).eval()  # of its own: a person may do with it whatever they like
 
     def _measure_statistics(self, module: nn.Module) -> None:
         """Sets running statistics that did not travel to the mean over batches of the training data."""
@@ -207,6 +225,12 @@ class Trainer:
 
         Only a row alone is lent: what a wave gives is always memory of its own.
         """
+        if self.private is not None:
+            return self.private.train(given, self._train_whole, self.keeps_memory)
+        return self._train_whole(given)
+
+    def _train_whole(self, given: TrainingRows) -> TrainedRows:
+        """Trains rows that have everything."""
         if given.on_loan and len(given.rows) > 1:
             given = given._replace(on_loan=False)
         train, pieces = self.forms.fastest(given), list[TrainedRows]()
@@ -251,7 +275,7 @@ class Trainer:
         matrix of the optimizer's states, and the numbers of the rows to read and to write.
         """
         wide = len(columns[0]) > min(max(self.wave_sizes, default=0), self.rows_at_once or ANY)
-        if self.forms.in_place is None or wide:
+        if self.forms.in_place is None or wide or self.private is not None:
             return False
         try:
             with self.arithmetic.products(self.device):
@@ -265,15 +289,42 @@ class Trainer:
             return False
         return True
 
-    def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def private_parts(self, states: Tensor) -> dict[str | int, dict[str, Tensor]]:
+        """The private parts of all nodes by their names, each by the names of the person's own module; {} without any.
+
+        states: of the nodes, in their order.
+        """
+        if self.private is None:
+            return {}
+        names: Sequence[str | int] = self.task.names or range(self.task.nodes)
+        numbers = self.private.numbers(states.to(self.device)).cpu()
+        return {name: self.private.by_name(own) for name, own in zip(names, numbers, strict=True)}
+
+    def evaluate(self, rows: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""
-        measured = self.measure(rows)
+        measured = self.measure(rows, states)
         return measured["train_loss"], measured["test_accuracy"]
 
-    def measure(self, rows: Tensor) -> dict[str, Tensor]:
-        """Training loss and test accuracy of every row; with test samples also their loss and the task's metrics."""
-        return self.evaluator.all_of(rows)
+    def measure(self, rows: Tensor, states: Tensor | None = None) -> dict[str, Tensor]:
+        """Training loss and test accuracy of every row; with test samples also their loss and the task's metrics.
 
-    def by_node(self, row: Tensor) -> list[dict[str, Any]]:
-        """One model on every node's own data: its name or number, samples, loss, and what its own test samples say."""
-        return self.evaluator.by_node(row)
+        states: of all nodes, where parts of models are private: every node's samples are measured with its own part.
+        None: with the initial ones.
+        """
+        if self.private is None:
+            return self.evaluator.all_of(rows)
+        if states is None:
+            return self.evaluator.all_of(self.private.whole(rows))
+        numbers = self.private.numbers(states.to(rows.device))
+        return self.evaluator.with_own([self.private.whole(rows, own) for own in numbers])
+
+    def by_node(self, row: Tensor, states: Tensor | None = None) -> list[dict[str, Any]]:
+        """One model on every node's own data: its name or number, samples, loss, and what its own test samples say.
+
+        states: of all nodes, where parts of models are private.
+        """
+        rows = row[None].to(self.device)
+        if self.private is not None:
+            own = None if states is None else self.private.numbers(states.to(self.device))
+            rows = self.private.whole(rows.expand(self.task.nodes, -1), own)
+        return self.evaluator.by_node(rows)

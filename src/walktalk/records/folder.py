@@ -2,6 +2,7 @@
 
 spec.yaml      the whole specification; the same text means the same study
 history.csv    every evaluation of every run
+sites.csv      how good each algorithm's model is on every site's data
 summary.json   who won, and under which circumstances
 figures/       PNG, SVG and PDF
 report.html    all of it on one page, to explore
@@ -56,6 +57,11 @@ class StudyFolder:
         return self.path / "history.csv"
 
     @property
+    def sites(self) -> Path:
+        """How good each algorithm's model is on every site's data; there where that was measured."""
+        return self.path / "sites.csv"
+
+    @property
     def summary(self) -> Path:
         """Who won on each axis, settings and versions."""
         return self.path / "summary.json"
@@ -77,7 +83,7 @@ class StudyFolder:
 
     def records(self) -> tuple[Path, ...]:
         """All that a study's runs write; figures and page are drawn from it."""
-        return self.runs, self.history, self.summary, self.spec
+        return self.runs, self.history, self.sites, self.summary, self.spec
 
     def begun(self) -> bool:
         """Whether anything lies here that took time to make."""
@@ -120,6 +126,11 @@ class RunFolder:
     def nodes(self) -> Path:
         """The folders of the nodes, where the run was on real peers."""
         return self.path / "nodes"
+
+    @property
+    def private(self) -> Path:
+        """The private parts of all nodes at the end, where models have some."""
+        return self.path / "private.safetensors"
 
     @property
     def model(self) -> Path:
@@ -366,6 +377,8 @@ def _move(folder: StudyFolder) -> None:
             if old.is_dir():
                 shutil.rmtree(old)
             os.replace(made, old)
+        elif old == folder.sites:
+            old.unlink(missing_ok=True)  # of the old models
     (new.path / WHOLE).unlink()
     shutil.rmtree(new.path)
 

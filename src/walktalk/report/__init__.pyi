@@ -5,6 +5,9 @@ from .comparison import write_comparison as write_comparison
 from .live import ClusterPage as ClusterPage
 from .live import live_page as live_page
 from .live import served_cluster as served_cluster
+from .many_runs import as_results as as_results
+from .many_runs import runs_table as runs_table
+from .many_runs import sorted_and_filtered as sorted_and_filtered
 from .page import PageParts as PageParts
 from .page import page_html as page_html
 from .page import page_parts as page_parts
@@ -14,6 +17,7 @@ from .replay import replay_data as replay_data
 from .replay import write_film as write_film
 from .results import Cell as Cell
 from .results import Results as Results
+from .results import judged_at as judged_at
 from .results import latex as latex
 from .results import markdown as markdown
 from .results import numbers as numbers

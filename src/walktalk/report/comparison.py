@@ -16,6 +16,7 @@ import pandas as pd
 from walktalk.core.errors import StudyError
 from walktalk.protocols import Described, together
 from walktalk.records import write_text
+from walktalk.report.many_runs import runs_table
 from walktalk.report.page import PageParts, page_html
 from walktalk.report.page.conclusions import conclusion_of
 from walktalk.report.page.data import names_of
@@ -67,7 +68,17 @@ class Comparison:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The summary over all studies together: who won on each axis."""
-        return {"study": "the comparison", **summarize(self.history, described=self.algorithms)}
+        return self.summary_to(None)
+
+    def summary_to(self, target: float | None) -> dict[str, Any]:
+        """The summary with what it takes to reach this training loss; the lowest that every run reached, if None."""
+        return {"study": "the comparison", **summarize(self.history, described=self.algorithms, target=target)}
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each algorithm of each study: the settings in which studies differ, then what it came to."""
+        studies = list(self.studies.values())
+        return runs_table([study.spec for study in studies], [study.summary for study in studies])
 
     @cached_property
     def differences(self) -> dict[str, list[Any]]:

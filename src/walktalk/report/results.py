@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
 
+from walktalk.core.errors import SpecError, suggestion
+from walktalk.core.settings import misfit
 from walktalk.protocols import known
 from walktalk.report.figures import is_share, unit_of
 from walktalk.studies import algorithms_of
@@ -72,7 +74,10 @@ AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
 
 
 def results_table(
-    summary: Mapping[str, Any], name: Callable[[str], str] | None = None, further: bool = False
+    summary: Mapping[str, Any],
+    name: Callable[[str], str] | None = None,
+    further: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> Results:
     """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis.
 
@@ -82,17 +87,19 @@ def results_table(
         summary: a study's.
         name: what an algorithm is called, from its label; as it says itself unless given.
         further: whether the test loss, and metrics of one's own, have columns too, where they were measured.
+        columns: which columns, by short name (`loss`, `accuracy`, `test_loss`, `iteration`, `time`, `bits`, or a metric
+            of one's own), from left to right; all of them if left out.
     """
     described = known(summary["algorithms"], algorithms_of(summary))
     name = name or (lambda label: described[label].heading)
-    columns = columns_of(summary, further)
+    shown = columns_of(summary, further) if columns is None else chosen_columns(summary, columns)
     rows = [
-        [Cell(name(label)), *(_cell(column, label, entry, summary["winners"]) for column in columns)]
+        [Cell(name(label)), *(_cell(column, label, entry, summary["winners"]) for column in shown)]
         for label, entry in summary["algorithms"].items()
     ]
     title = f"Results of {summary['study']}" if "study" in summary else "Results"
     references = [label for label, one in described.items() if one.is_reference]
-    head = ["Algorithm", *(column.title for column in columns)]
+    head = ["Algorithm", *(column.title for column in shown)]
     return Results(title, head, rows, _note(summary, name, references), _diverged(summary, name))
 
 
@@ -103,6 +110,11 @@ class Column(NamedTuple):
     key: str  # in the entry: "final_loss"; of a cost, its axis
     measure: str | None  # among the winners; None: nobody wins by it
     write: Callable[[dict[str, Any] | None], str]
+
+    @property
+    def short(self) -> str:
+        """The name by which it is chosen: `loss`, `time`, or a metric's own."""
+        return self.key.removeprefix("final_")
 
     def spread(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         """Mean and σ; None where there is no such number."""
@@ -124,6 +136,37 @@ def columns_of(summary: Mapping[str, Any], further: bool = False) -> list[Column
         ]
     costs = (Column(title, axis, axis, functools.partial(_with_unit, axis)) for axis, title in AXES.items())
     return [*columns, *costs]
+
+
+def chosen_columns(summary: Mapping[str, Any], names: Sequence[str]) -> list[Column]:
+    """The columns of these short names, in their order; `SpecError` where there is none of a name."""
+    there = [*columns_of(summary, further=True), Column("Consensus", "final_consensus", None, _plain)]
+    by_name = {column.short: column for column in there}
+    if isinstance(names, str) or not names:
+        raise misfit("columns", names, f"a list of {', '.join(by_name)}", SpecError)
+    for name in names:
+        if name not in by_name:
+            raise misfit("columns", name, f"{', '.join(by_name)}{suggestion(name, by_name)}", SpecError)
+    return [by_name[name] for name in names]
+
+
+def judged_at(summary: Mapping[str, Any], significance: float | None) -> Mapping[str, Any]:
+    """A summary in which the best is clear from this significance on, in place of 0.95: what is marked follows.
+
+    Args:
+        summary: A study's.
+        significance: Of an interval with two sides, from 0 to 1; as it was decided if left out.
+    """
+    if significance is None:
+        return summary
+    if not isinstance(significance, (int, float)) or not 0 < significance < 1:
+        raise misfit("significance", significance, "a number above 0, below 1, such as 0.95", SpecError)
+    chance = (1 + significance) / 2
+    winners = {
+        axis: one if one is None or one.get("chance") is None else {**one, "clear": one["chance"] >= chance}
+        for axis, one in summary["winners"].items()
+    }
+    return {**summary, "winners": winners}
 
 
 USUAL = ("final_loss", "final_accuracy", "final_consensus", *(f"final_{axis}" for axis in AXES))
@@ -277,6 +320,7 @@ def numbers(summary: Mapping[str, Any], name: Callable[[str], str] | None = None
 
 def _numbers(called: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     spreads = {"final_loss": entry["final_loss"], "final_accuracy": entry["final_accuracy"]}
+    spreads |= {key: value for key, value in entry.items() if _is_further(key, value)}
     spreads |= {f"{axis}_to_target": spread for axis, spread in entry["to_target"].items()}
     row: dict[str, Any] = {"algorithm": called, "repetitions": entry["repetitions"]}
     for what, spread in spreads.items():

@@ -20,7 +20,16 @@ from walktalk.learning import Task
 from walktalk.protocols import Described
 from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
 from walktalk.report import figures
-from walktalk.studies import Foundation, StudySpec, algorithms_of, build_graph, build_task, load_spec, summarize
+from walktalk.studies import (
+    Foundation,
+    StudySpec,
+    algorithms_of,
+    build_graph,
+    build_task,
+    load_spec,
+    read_sites,
+    summarize,
+)
 
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 
@@ -81,6 +90,11 @@ class Study:
         if any(one.is_reference for label, one in algorithms_of(said).items() if label in won):  # of walktalk 0.1
             said["winners"] = summarize(self.history, self.spec, described=algorithms_of(said))["winners"]
         return said
+
+    @cached_property
+    def sites(self) -> pd.DataFrame | None:
+        """How good each algorithm's model is on every site's data; None where that was not measured, or not yet."""
+        return None if self.running is not None else read_sites(self.folder.sites)
 
     @cached_property
     def algorithms(self) -> dict[str, Described]:

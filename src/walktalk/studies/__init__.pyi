@@ -31,6 +31,7 @@ from .results import COST_RULE as COST_RULE
 from .results import StudyResult as StudyResult
 from .results import algorithms_of as algorithms_of
 from .results import first_below as first_below
+from .results import read_sites as read_sites
 from .results import summarize as summarize
 from .spec import SGD as SGD
 from .spec import Adam as Adam
@@ -39,7 +40,9 @@ from .spec import Optimizer as Optimizer
 from .spec import StudySpec as StudySpec
 from .spec import dump_spec as dump_spec
 from .spec import load_spec as load_spec
+from .spec import load_specs as load_specs
 from .spec import make_spec as make_spec
+from .spec import make_specs as make_specs
 from .spec import nested as nested
 from .spec import preset_names as preset_names
 from .spec import preset_text as preset_text

@@ -21,7 +21,7 @@ from walktalk.core.errors import ModelError
 from walktalk.learning.adapters.low_rank import LoraSettings, adapted_layers, with_lora
 from walktalk.learning.models import Mixing
 from walktalk.learning.models.language import LanguageClassifier
-from walktalk.learning.user_data import inner
+from walktalk.learning.user_data import persons_module
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
@@ -30,7 +30,7 @@ UNKNOWN = ("use_dora", "use_qalora", "rank_pattern", "alpha_pattern", "layer_rep
 
 def bare(model: nn.Module) -> nn.Module:
     """The person's model, without the adapter that calls it for a task."""
-    model = inner(model)
+    model = persons_module(model)
     return model.inner if isinstance(model, LanguageClassifier) else model
 
 

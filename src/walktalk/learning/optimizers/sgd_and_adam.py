@@ -246,7 +246,7 @@ class SGDWave(OptimizerWave):
 
     def state(self) -> Tensor:
         if self.velocity is None:
-            return torch.zeros(self.spread.rows, 0)
+            return torch.zeros(self.spread.rows, 0, device=self.lr.device if isinstance(self.lr, Tensor) else "cpu")
         return to_rows(self.velocity, self.spread)
 
     def write(self, into: Chosen) -> None:

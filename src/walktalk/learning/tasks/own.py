@@ -38,9 +38,9 @@ from walktalk.learning.user_data import (
     accepted_by,
     chosen,
     fixed_form,
-    inner,
     is_ragged,
     part_of,
+    persons_module,
     raw_samples,
     sources_of,
     targets_of,
@@ -118,7 +118,7 @@ def seeded_module(make: Any, seed: int = 0) -> nn.Module:
 def starting_from(task: Task, weights: Weights) -> Task:
     """The task, every run of which starts from these weights."""
     started = copy.deepcopy(task.model)
-    own = inner(started)
+    own = persons_module(started)
     own.load_state_dict(with_weights(own, weights).state_dict())
     return replace(task, model=started, pretrained=True, make=None)
 
@@ -145,6 +145,7 @@ def torch(
     metrics: Mapping[str, Metric] | None = None,
     trainable: str | Sequence[str] | None = None,
     optimizers: Optimizers | None = None,
+    private: str | Sequence[str] | None = None,
 ) -> Task:
     """A task of one's own: any module, any data.
 
@@ -181,6 +182,8 @@ def torch(
             times which the learning rate is the study's; `wt.SGD(…)` and the like; a class with the interface of
             torch.optim, one's own too, or `functools.partial` of one with its settings. The first name that fits
             counts. All rates follow the study's schedule.
+        private: Names of parameters or parts, as in `trainable`, that stay at every node and are never sent: they
+            train there, and are put to whatever shared part is there. Running statistics in them stay, too.
     """
     check_optimizers(optimizers or {})
     model, make = started(module, init, fresh)
@@ -210,6 +213,7 @@ def torch(
             pretrained=not fresh and make is None,
             names=by_name,
             optimizers=dict(optimizers or {}),
+            private=names_of_parts(private),
             test_parts=found.test_parts if by_node else None,
             make=None if make is None else (lambda: made_like(found.model, make())),
         )
@@ -238,7 +242,12 @@ def torch(
         predictions=fitted.predictions,
         make=None if make is None else (lambda: fitted.like(make())),
         optimizers=dict(optimizers or {}),
+        private=names_of_parts(private),
     )
+
+
+def names_of_parts(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:

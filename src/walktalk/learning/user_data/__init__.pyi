@@ -2,11 +2,11 @@ from .adapter import Adapter as Adapter
 from .adapter import Form as Form
 from .adapter import Packing as Packing
 from .adapter import accepted_by as accepted_by
-from .adapter import inner as inner
 from .adapter import loss_and_rest as loss_and_rest
 from .adapter import named_output as named_output
 from .adapter import names_of_labels as names_of_labels
 from .adapter import own_name as own_name
+from .adapter import persons_module as persons_module
 from .adapter import way_to_call as way_to_call
 from .forms import Source as Source
 from .forms import chosen as chosen

@@ -245,7 +245,7 @@ class Adapter(Behind):
         return self.form.unpack(packed) if self.form is not None and self.form.is_one else packed
 
 
-def inner(module: nn.Module) -> nn.Module:
+def persons_module(module: nn.Module) -> nn.Module:
     """The person's own module."""
     return module.inner if isinstance(module, Behind) else module
 

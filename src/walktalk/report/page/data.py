@@ -170,7 +170,7 @@ SHIFTS = (0.0, 0.05, 0.1, 0.15, 0.2, -0.05, -0.1)  # of lightness, that set two 
 
 
 def page_colours(algorithms: Mapping[str, Described]) -> dict[str, tuple[str, str]]:
-    """Of each algorithm its colour on a light page and on a dark one: seen on it, and apart from all others."""
+    """Colours of curves, by label, on a light page and on a dark one: seen on it, and apart from all others."""
     colours = {label: one.colour for label, one in algorithms.items()}
     light, dark = _apart(colours, LIGHT, -1.0), _apart(colours, DARK, 1.0)
     return {label: (light[label], dark[label]) for label in colours}

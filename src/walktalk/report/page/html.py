@@ -29,7 +29,7 @@ from walktalk.report.page.data import (
     partition_data,
     single_runs,
 )
-from walktalk.report.page.sections import Html, participants_html, results_html, tag
+from walktalk.report.page.sections import Html, participants_html, results_html, sites_html, tag
 from walktalk.report.replay import runs_data
 from walktalk.report.results import PROBABLE, is_contest, verdict
 from walktalk.report.settings import repeat_command
@@ -74,6 +74,7 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "story": sections.conclusion_html(conclusion_of(summary, names, study.time), names),
         "algorithms": sections.algorithms_html(names),
         "results": results_html(summary, finished, study.time),
+        "sites": sites_html(study.sites, names, study.cluster is not None),
         "participants": participants_html(study.cluster),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from walktalk.records import StudyFolder
-from walktalk.report.figures import with_unit
+from walktalk.report.figures import is_share, with_unit
 from walktalk.report.page.conclusions import Card, Conclusion, Incident
-from walktalk.report.page.data import Name, within
+from walktalk.report.page.data import MORE_IS_BETTER, Name, within
 from walktalk.report.results import Cell, columns_of, results_table
 from walktalk.report.settings import as_yaml, from_defaults
 from walktalk.report.study import Study
@@ -263,6 +266,70 @@ def _cells(node: Mapping[str, Any], located: bool) -> list[Html]:
     return [tag("td", cell) for cell in cells]
 
 
+# -- how good each algorithm's model is at every site: a mean hides the one for which it is no good --------------------
+
+MOST_SITES = 60  # rows; of more, those for which the models are worst
+OF_STUDY = (
+    "The model that each algorithm puts out, in the first repetition, on the training data of every site; accuracy and "
+    "test loss where sites have test samples of their own."
+)
+OF_CLUSTER = "Every node measured, on its own data, the model that had come to it last. No data left a node."
+
+
+def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster: bool = False) -> Html:
+    """A row for each site, a column for each algorithm and what was measured; nothing where nothing was.
+
+    Args:
+        table: as `sites.csv` has it.
+        names: of the algorithms.
+        of_cluster: whether nodes measured themselves, each the models that came to it.
+    """
+    if table is None or table.empty:
+        return Html("")
+    by_label = {label: part.set_index("node") for label, part in table.groupby("algorithm") if label in names}
+    labels = [label for label in names if label in by_label]
+    if not labels:
+        return Html("")
+    metrics = [str(key) for key in table.columns[3:] if table[key].notna().any()]
+    wide = {(label, key): by_label[label][key] for label in labels for key in metrics}
+    samples = table.drop_duplicates("node").set_index("node")["samples"]
+    worst = set(wide[labels[0], metrics[0]].reindex(samples.index).fillna(math.inf).nlargest(MOST_SITES).index)
+    shown = [node for node in samples.index if node in worst]
+    heads = [_measured_name(key) + (f" · {names[label].name}" if len(labels) > 1 else "") for label, key in wide]
+    head = tag("tr", *(_head(text, place) for place, text in enumerate(["Site", "Samples", *heads])))
+    rows = [_site_row(str(node), int(samples[node]), {of: wide[of].get(node) for of in wide}) for node in shown]
+    last = _site_row("Worst site", None, {(label, key): _worst(key, of) for (label, key), of in wide.items()})
+    body = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", last), class_="results sortable")
+    frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Site by site")
+    whose = OF_CLUSTER if of_cluster else OF_STUDY
+    few = f" Of {len(samples):,} sites, the {len(shown)} with the highest loss." if len(shown) < len(samples) else ""
+    return together(frame, tag("p", f"{whose}{few}", class_="note"))
+
+
+def _measured_name(key: str) -> str:
+    return {"train_loss": "Loss", "test_accuracy": "Accuracy (%)", "test_loss": "Test loss"}.get(
+        key, key.replace("_", " ").capitalize()
+    )
+
+
+def _site_row(name: str, samples: int | None, values: Mapping[tuple[str, str], float | None]) -> Html:
+    first = tag("th", name, scope="row", data_sort=name)
+    cells = [tag("td", "" if samples is None else f"{samples:,}", data_sort=str(samples or ""))]
+    for (_, key), value in values.items():
+        if value is None or not math.isfinite(value):
+            cells.append(tag("td", "–", data_sort=""))
+        else:
+            text = f"{100 * value:.1f}" if is_share(key) else f"{value:.3g}"
+            cells.append(tag("td", text, data_sort=str(value)))
+    return tag("tr", first, *cells)
+
+
+def _worst(key: str, values: pd.Series) -> float:
+    """The worst of all sites."""
+    less = not any(word in key.lower() for word in MORE_IS_BETTER)
+    return float(values.max() if less else values.min())
+
+
 # -- the table of results: the terminal's, with a number behind every cell to sort by ---------------------------------
 
 
@@ -277,7 +344,7 @@ def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: st
         for (label, row) in zip(summary["algorithms"], table.rows, strict=True)
     ]
     warning = tag("p", table.warning, class_="warning", role="note") if table.warning else Html("")
-    body = tag("table", tag("thead", head), tag("tbody", *rows), class_="results", id="results-table")
+    body = tag("table", tag("thead", head), tag("tbody", *rows), class_="results sortable", id="results-table")
     frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Table of results")
     marked = any(cell.best for row in table.rows for cell in row)
     note = f"{table.note} The best of each column is marked ★." if marked else table.note

@@ -35,6 +35,10 @@
     const table = byId("results-table");
     if (table && table !== known) sortable(table, known);
     known = table;
+    for (const other of document.querySelectorAll("table.sortable:not([id])")) {
+      if (!other.canBeSorted) sortable(other);
+      other.canBeSorted = true;
+    }
     if (target) target.update(data);
     else target = new Target(byId("target-panel"), data);
     if (curves) curves.update(data);

@@ -157,8 +157,16 @@ class Recording:
                 self.noted + len(self.trace),
                 self._setup.evaluate.members,
                 interpreter.releases.epsilon,
+                self.states() if self._setup.private else (),
             )
         )
+
+    def states(self) -> tuple[int, ...]:
+        """The state of every node, in which its private part is; who trains for all has everybody's."""
+        states, nodes = self.interpreter.states, range(self._setup.graph.nodes)
+        if self._setup.protocol.pools_data:
+            return (next(iter(states.values()), NO_STATE),) * len(nodes)
+        return tuple(states.get((node, ""), NO_STATE) for node in nodes)
 
     def output(self) -> Terms:
         """The model that is measured and handed out."""

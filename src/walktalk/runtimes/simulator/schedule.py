@@ -101,6 +101,7 @@ class EvaluateOp(NamedTuple):
     noted: int = 0  # lines of the trace up to here
     each: bool = False  # whether every member is measured by itself, too
     epsilon: float | None = None  # what the node that has released most has spent; None: nothing is private
+    states: tuple[int, ...] = ()  # of all nodes, where parts of models are private: each is measured with its own
 
 
 Op: TypeAlias = TrainOp | CombineOp | ScreenOp | EncodeOp | MixOp | EvaluateOp

@@ -205,6 +205,7 @@ class RunSetup:
     model_bytes: int = 0  # of one model on the wire
     state_bytes: int = 0  # of one optimizer state on the wire
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
+    private: bool = False  # whether parts of models are private, in the states of nodes
     local_steps: int = 1  # of a training, where the protocol does not say
     samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
     statistics: bool = False  # whether models carry any beside their parameters

@@ -76,7 +76,7 @@ class Engine:
         steps, size = self.trainer.local_steps, FLOAT_BYTES * beside
         averages = averaging_of(self.trainer, setup.protocol) is not None
         known = replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)
-        return replace(known, averages=averages)
+        return replace(known, averages=averages, private=getattr(self.trainer, "private", None) is not None)
 
     def put(self, values: list[tuple[int, int, Tensor]]) -> None:
         """Give values from outside a row, (run, value, content)."""

@@ -290,7 +290,7 @@ class Executor:
         mean, spread = (
             self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
         )
-        measurements.add(step, aggregate, mean, spread)
+        measurements.add(step, aggregate, mean, spread, self.read_states(step.states) if step.states else None)
         if step.op.each and step.members:
             measurements.add_members(step, self.blend_each(step.members))
 

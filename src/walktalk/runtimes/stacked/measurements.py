@@ -79,6 +79,9 @@ class Measurement:
     model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, where it met its target
     order: int = field(default=0, compare=False, repr=False)  # in the schedule of this stretch
     further: Mapping[str, float] = field(default_factory=dict)  # what else was measured, by name
+    states: Tensor | None = field(
+        default=None, compare=False, repr=False
+    )  # of all nodes, where they have private parts
 
 
 class Kept(NamedTuple):
@@ -103,6 +106,7 @@ class Measurements:
         self.models: list[Tensor] = []
         self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
         self.spreads: list[Tensor] = []
+        self.states: dict[int, Tensor] = {}  # place of a step -> the states of all nodes
         self.members: dict[int, Tensor] = {}  # place of a step -> its members, where each is measured by itself
 
     @property
@@ -114,7 +118,12 @@ class Measurements:
         """To be measured one by one, beside the step that was added last."""
         self.members[len(self.steps) - 1] = rows
 
-    def add(self, step: EvaluateStep, aggregate: Tensor, mean: Tensor, spread: Tensor) -> None:
+    def add(
+        self, step: EvaluateStep, aggregate: Tensor, mean: Tensor, spread: Tensor, states: Tensor | None = None
+    ) -> None:
+        """To be measured; `states`: of all nodes, where parts of models are private."""
+        if states is not None:
+            self.states[len(self.steps)] = states
         self.steps.append(step)
         self.spreads.append(spread)
         self.models.append(aggregate)
@@ -124,10 +133,25 @@ class Measurements:
             self.models.append(mean)
         self.where.append((first, first if same else first + 1))
 
+    def measured(self, trainer: RowTrainer) -> dict[str, list[float]]:
+        """All models, measured as one stack, or step by step where nodes have states of their own."""
+        if not self.states:
+            return measured_by(trainer, torch.stack(self.models))
+        found: dict[str, list[float]] = {}
+        for place, (aggregate, mean) in enumerate(self.where):
+            rows = torch.stack(self.models[aggregate : mean + 1])
+            for name, values in measured_by(trainer, rows, self.states.get(place)).items():
+                found.setdefault(name, []).extend(values)
+        return found
+
+    def each_of(self, trainer: RowTrainer, place: int) -> dict[str, float]:
+        """What is told of the members of a step, each measured by itself."""
+        return of_members(measured_by(trainer, self.members[place], self.states.get(place)))
+
     def develop(self, trainer: RowTrainer) -> list[Measurement]:
         if not self.steps:
             return []
-        measured = measured_by(trainer, torch.stack(self.models))
+        measured = self.measured(trainer)
         losses, accuracies = measured.pop("train_loss"), measured.pop("test_accuracy")
         spreads = torch.stack(self.spreads).double().cpu().tolist()
         return [
@@ -144,15 +168,22 @@ class Measurements:
                 {
                     **{name: values[a] for name, values in measured.items()},
                     **{f"mean_{name}": values[m] for name, values in measured.items()},
-                    **(of_members(measured_by(trainer, self.members[place])) if place in self.members else {}),
+                    **(self.each_of(trainer, place) if place in self.members else {}),
                 },
+                self.states.get(place),
             )
             for place, (step, (a, m), spread) in enumerate(zip(self.steps, self.where, spreads, strict=True))
         ]
 
 
-def measured_by(trainer: RowTrainer, rows: Tensor) -> dict[str, list[float]]:
-    """Measures every row; by name: training loss and test accuracy at least."""
+def measured_by(trainer: RowTrainer, rows: Tensor, states: Tensor | None = None) -> dict[str, list[float]]:
+    """Measures every row; by name: training loss and test accuracy at least.
+
+    states: of all nodes, where parts of models are private.
+    """
+    if states is not None:
+        measure_with: Callable[[Tensor, Tensor], dict[str, Tensor]] = trainer.measure  # type: ignore[attr-defined]
+        return {name: values.double().cpu().tolist() for name, values in measure_with(rows, states).items()}
     measure: Callable[[Tensor], dict[str, Tensor]] | None = getattr(trainer, "measure", None)
     found = (
         dict(zip(("train_loss", "test_accuracy"), trainer.evaluate(rows), strict=True))

@@ -145,7 +145,8 @@ def inputs_of(op: Op) -> Iterable[int]:
         return [number for number, _ in op.terms]
     if isinstance(op, MixOp):
         return dict.fromkeys(op.sources)
-    return dict.fromkeys(number for terms in (op.aggregate, *op.members) for number, _ in terms)
+    models = [number for terms in (op.aggregate, *op.members) for number, _ in terms]
+    return dict.fromkeys([*models, *(-1 - state for state in op.states if state != NO_STATE)])
 
 
 def outputs_of(op: Op) -> Sequence[int]:

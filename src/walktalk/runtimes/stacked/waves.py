@@ -108,6 +108,7 @@ class EvaluateStep:
     aggregate: list[tuple[int, float]]
     members: list[list[tuple[int, float]]]
     order: int  # in the schedule: the next evaluation may be ready earlier
+    states: list[int] = field(default_factory=list)  # rows of those of all nodes, −1 for a fresh one; [] without
 
 
 Step: TypeAlias = TrainStep | CombineStep | ScreenStep | EncodeStep | MixStep | EvaluateStep
@@ -323,7 +324,8 @@ class Stretch:
             self.emit(MixStep(job.run, [self.make(value) for value in job.outputs], sources))
         elif isinstance(job.op, EvaluateOp):
             aggregate, members = as_rows(values, job.op.aggregate), [as_rows(values, t) for t in job.op.members]
-            self.emit(EvaluateStep(job.run, job.op, aggregate, members, job.order))
+            states = [-1 if state == NO_STATE else values[-1 - state].row for state in job.op.states]
+            self.emit(EvaluateStep(job.run, job.op, aggregate, members, job.order, states))
             self.consume([job])
 
     # -- rows -------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from walktalk.records import (
 from walktalk.runtimes.peers import (
     RECORDS,
     Cluster,
+    Node,
     OperatorConnection,
     Roster,
     Standing,
@@ -224,23 +225,32 @@ def _write(
     if roster.changed:
         joined = {name: list(roster.entries[name].neighbours) for name in cluster.joined}
         deployed["changes"] = {"joined": joined, "left": [n for n in cluster.nodes if _has_left(roster, n)]}
-    return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}).summary
+    sites = [
+        {"algorithm": label, "node": one.name, "samples": one.samples, "train_loss": one.loss}
+        | ({} if one.accuracy is None else {"test_accuracy": one.accuracy})
+        for one in nodes
+        if one.loss is not None
+    ]
+    return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}, sites=sites).summary
 
 
 log = logging.getLogger(__name__)
 
 
-def run_and_collect(job: NodeJob, out: str | PathLike[str]) -> Collected | None:
+def run_and_collect(
+    job: NodeJob, out: str | PathLike[str], meets: Callable[[Node], None] = lambda node: None
+) -> Collected | None:
     """Run a node and, at the run's end, collect into a folder; None where the node left before.
 
     Args:
         job: The node.
         out: The folder; one with finished results in it is refused before anything is trained.
+        meets: Called with the node before it runs.
     """
     check_out(job.cluster, out)
     collector = Collector(job, out)
     collector.start()
-    run_node(job, collector.ends)
+    run_node(job, collector.ends, meets)
     return collector.result()
 
 

@@ -190,6 +190,8 @@ class Participant:
     seconds: float  # that it was there, over all its lives
     lives: int  # how often it was started
     samples: int  # of its data, as far as it has measured on them
+    loss: float | None  # of the model that it measured last, on its own data; None: it has measured none
+    accuracy: float | None  # likewise, on its own test samples
     iterations: int
     bytes: int  # that it sent
     source: str  # whence this is known: the node's answer, its folder, or what others say
@@ -212,12 +214,21 @@ def participants(
                 round(sum(life[-1].time - life[0].time for life in lives), 3),
                 len(lives),
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
+                _last(rows, "loss"),
+                _last(rows, "accuracy"),
                 sum(row.event == "trained" for row in rows),
                 sum(_sent(row) for row in rows),
                 known if rows else "",
             )
         )
     return found
+
+
+def _last(rows: Sequence[TraceRow], what: str) -> float | None:
+    """What a node measured last, as far as it is a number: its answer comes from elsewhere."""
+    found = [row.detail.get(what) for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
+    sound = [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
+    return sound[-1] if sound else None
 
 
 def state_of(members: Sequence[Participant]) -> str:

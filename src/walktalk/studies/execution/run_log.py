@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from walktalk.core.errors import StudyError
@@ -135,6 +136,7 @@ class RunLog:
             return None  # what a stretch did beyond the target does not count
         row = history_row(record.label, record.repetition, m)
         record.history.append(row)
+        record.states = None if m.states is None else m.states.cpu().numpy()
         graph = self.run.setup.graph
         node = graph.name_of(struck) if struck is not None and struck < graph.nodes else None  # else everybody's data
         warning = self.alarm.words(row, node)
@@ -187,6 +189,8 @@ class RunLog:
             tensors, numbers = engine.living(self.index)
             facts |= {"progress": engine.reached[self.index], "values": numbers}
         folder.path.mkdir(parents=True, exist_ok=True)
+        if record.states is not None:
+            tensors["states_of_nodes"] = torch.from_numpy(record.states)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         disk.do(partial(save_checkpoint, folder.checkpoint, tensors, facts), size)
 
@@ -210,6 +214,8 @@ class RunLog:
         record = self.record
         record.history = [HistoryRow(*row) for row in facts["history"]]
         record.met_target = facts["met_target"]
+        states = tensors.pop("states_of_nodes", None)
+        record.states = None if states is None else states.numpy()
         for row in record.history:  # rule and alarm have seen them before
             self.rule.ends(row)
             self.alarm.words(row, None)

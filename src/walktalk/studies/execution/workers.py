@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import pairwise
+from functools import partial
+from itertools import accumulate, pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -70,24 +71,45 @@ def shares(runs: list[PlannedRun], workers: int, one_by_one: bool = False) -> li
     chain = [count / models for count, models in zip(trainings, active, strict=True)]
     order = sorted(range(len(runs)), key=lambda k: (-chain[k], k))
 
-    @cache
-    def best(first: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """The least possible load of the most loaded of `left` processes for the runs from `first` on; where to cut."""
-        if left == 1 or first == len(order):
-            return load(first, len(order)), ()
-        options = []
-        for cut in range(first + 1, len(order) + 1):
-            rest, cuts = best(cut, left - 1)
-            options.append((max(load(first, cut), rest), (cut, *cuts)))
-        return min(options)
+    before = [0, *accumulate(trainings[k] for k in order)]
 
     def load(first: int, end: int) -> float:
-        mine = order[first:end]
-        return sum(trainings[k] for k in mine) + each_wave * chain[mine[0]] if mine else 0.0
+        return before[end] - before[first] + each_wave * chain[order[first]] if first < end else 0.0
 
-    cuts = (0, *best(0, min(workers, len(runs)))[1], len(order))
+    cuts = [0, *_cuts(load, len(order), min(workers, len(order))), len(order)]
     dealt = [tuple(sorted(order[a:b])) for a, b in pairwise(cuts)]
     return [Share(number, mine) for number, mine in enumerate(part for part in dealt if part)]
+
+
+def _cuts(load: Callable[[int, int], float], count: int, parts: int) -> list[int]:
+    """Where to cut a row of so many things into parts, so that the largest load is the least possible.
+
+    Cut by cut: the least load that the rest can be dealt out with, found by halving, and the first part as small as
+    that allows. A part's load grows with its end and falls with its beginning, so filling parts from the right is best.
+    """
+
+    def filled(first: int, left: int, most: float) -> int:
+        """Where the last `left` parts begin at the earliest, if none has more than that."""
+        end = count
+        for _ in range(left):
+            fits = partial(lambda end, begin: load(begin, end) <= most, end)
+            end = first + bisect_left(range(first, end), True, key=fits)
+            if end == first:
+                break
+        return end
+
+    cuts: list[int] = []
+    first = 0
+    for left in range(parts, 1, -1):
+        low, high = 0.0, load(first, count)
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if filled(first, left, middle) == first else (middle, high)
+        first = max(filled(first, left - 1, high), first + 1)
+        cuts.append(min(first, count))
+        if first >= count:
+            break
+    return cuts
 
 
 def workers_that_pay(runs: list[PlannedRun], model_steps: int, devices: Sequence[str]) -> int:

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from walktalk.core.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Task, Trainer, frozen_numbers, tasks
+from walktalk.learning import Task, Trainer, frozen_numbers, persons_module, tasks
 from walktalk.protocols import NetworkView
-from walktalk.records import load_checkpoint, write_unless_there
+from walktalk.records import load_checkpoint, save_checkpoint, write_unless_there
 from walktalk.runtimes.peers import (
     MEMBERS_FILE,
     Cluster,
@@ -53,6 +53,7 @@ from walktalk.studies.spec import StudySpec, load_spec, make_spec, spec_mapping
 
 log = logging.getLogger(__name__)
 
+PRIVATE = "private.safetensors"  # in a node's folder: its part of the model that nobody else has
 PLACE = "place.json"  # in the folder of one that joined: what was said when it did
 
 
@@ -213,12 +214,14 @@ class Beginning:
     seconds: float
     iterations: list[int]  # by node
     bytes: list[int]  # by node
+    states: Tensor | None = None  # by node, where parts of models are private
 
 
 def read_beginning(path: Path) -> Beginning:
     """Read where a resumed run starts from."""
     tensors, facts = load_checkpoint(path)
-    return Beginning(tensors["model"], facts["seconds"], facts["iterations"], facts["bytes"])
+    model, states = tensors["model"], tensors.get("states")
+    return Beginning(model, facts["seconds"], facts["iterations"], facts["bytes"], states)
 
 
 @dataclass(frozen=True)
@@ -272,12 +275,15 @@ def run_node(
     seat.remember()
     with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
         node = Node(setup, trainer)
+        if job.beginning is not None and (states := read_beginning(job.beginning).states) is not None:
+            node.models.interpreter.states[node.models.me, ""] = states[seat.number]
         meets(node)
         leave_on_signals(node.leave)
         show(node.health)
         try:
             node.run()
         finally:
+            keep_private(node, trainer, setup.folder)
             ends(node.progress.end.seen)
     if node.training.queue.busy or not node.link.connections.closed:
         end_process()
@@ -314,7 +320,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         folder=cluster.folder / job.name,
         lr=plan.lr,
         schedule=build_rate(spec),
-        optimizer_state=plan.optimizer_state,
+        optimizer_state="node" if task.private else plan.optimizer_state,
         part=0,
         rejoin=job.rejoin,
         pace=cluster.pace,
@@ -330,6 +336,14 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
+
+
+def keep_private(node: Node, trainer: Trainer, folder: Path) -> None:
+    """Write the private part of a node's model beside its checkpoint, by name: nobody else has it."""
+    state = node.models.interpreter.states.get((node.models.me, ""))
+    if trainer.private is not None and isinstance(state, Tensor):
+        numbers = trainer.private.numbers(state[None])[0]
+        save_checkpoint(folder / PRIVATE, trainer.private.by_name(numbers.cpu()), {"node": node.link.endpoint.name})
 
 
 def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict[str, Any]:
@@ -354,7 +368,8 @@ def task_facts(task: Task) -> dict[str, Any]:
     Types of layers and the name of the loss, not their settings in words, which differ between versions of torch.
     """
     loss = getattr(task.loss, "__qualname__", type(task.loss).__qualname__)
-    return {"layers": " ".join(type(layer).__name__ for layer in task.model.modules()), "loss": loss}
+    layers = " ".join(type(layer).__name__ for layer in persons_module(task.model).modules())
+    return {"layers": layers, "loss": loss} | ({"private": " ".join(task.private)} if task.private else {})
 
 
 def _check_names(cluster: Cluster, graph: Graph) -> None:

@@ -159,7 +159,10 @@ def write_beginning(ready: Preparation, run: PlannedRun, here: RunFolder) -> Pat
         "iterations": [sum(row.node == node and row.event == "trained" for row in trace) for node in range(nodes)],
         "bytes": [sum(row.bytes for row in trace if row.node == node and row.event == "send") for node in range(nodes)],
     }
-    save_checkpoint(folder / BEGINNING, {"model": replay(trace, setup, ready.trainer).output}, facts)
+    replayed = replay(trace, setup, ready.trainer)
+    states = replayed.measurements[-1].states if replayed.measurements else None
+    beside = {} if states is None else {"states": states.cpu()}
+    save_checkpoint(folder / BEGINNING, {"model": replayed.output, **beside}, facts)
     event_log = EventLog(folder / LAUNCHER, time.time_ns())
     event_log.write(TraceRow(time.time(), -1, "resumed"))
     event_log.close()
@@ -275,5 +278,7 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     history = [history_row(run.label, run.repetition, m) for m in replayed.measurements]
     trained = sum(row.event == "trained" for row in trace)
     record = RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
+    last = replayed.measurements[-1].states if replayed.measurements else None
+    record.states = None if last is None else last.cpu().numpy()
     write_run(here, record, ready.trainer)
     return record

@@ -57,6 +57,7 @@ class Conditions:
     rate: Callable[[float], float]  # progress -> factor on the learning rate
     local_steps: int = 1  # of a training, where a protocol does not say
     statistics_bytes: int = 0  # of those of a model, that codecs leave as they are
+    private: bool = False  # whether parts of models are, in the states of nodes
 
     def setup(self, plan: AlgorithmPlan, root: Seed, repetition: int = 0, faults: FaultPlan | None = None) -> RunSetup:
         """One run under these conditions.
@@ -78,7 +79,7 @@ class Conditions:
             schedule=self.rate,
             model_bytes=self.model_bytes,
             state_bytes=self.state_bytes,
-            optimizer_state=plan.optimizer_state,
+            optimizer_state="node" if self.private else plan.optimizer_state,
             local_steps=self.local_steps,
             statistics=self.statistics_bytes > 0,
             statistics_bytes=self.statistics_bytes,
@@ -126,6 +127,7 @@ class RunRecord:
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
+    states: np.ndarray | None = None  # of all nodes at the end, where parts of models are private and in there
 
 
 # -- From a specification to the things it names: graph, task, protocols, timing, stop, learning-rate schedule --------
@@ -178,6 +180,19 @@ def build_timing(spec: StudySpec) -> Timing:
 def build_stop(spec: StudySpec) -> Stop:
     """When each run ends."""
     return Stop(**spec.stop.model_dump())
+
+
+def keeps_memory(spec: StudySpec) -> bool:
+    """Whether the optimizer's memory stays at the node, together with a private part of the model."""
+    states = {spec.state_of(algorithm) for algorithm in spec.algorithms}
+    if "walk" in states:
+        raise SpecError(
+            "training.optimizer_state: walk would send what the optimizer remembers of private parts; take node or "
+            "visit"
+        )
+    if len(states) > 1:
+        raise SpecError("optimizer_state: with private parts all algorithms of a study need the same, node or visit")
+    return states == {"node"}
 
 
 def check_links(spec: StudySpec, graph: Graph) -> None:
@@ -249,6 +264,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
         lr=spec.optimizer.lr,
+        keeps_memory=keeps_memory(spec) if task.private else True,
     )
     if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
         raise SpecError(

@@ -70,6 +70,7 @@ class Foundation:
             evaluate=build_evaluate(spec),
             rate=build_rate(spec),
             local_steps=spec.training.local_steps,
+            private=trainer.private is not None,
         )
 
     def initial_seed(self, repetition: int) -> int:

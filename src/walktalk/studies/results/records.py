@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from walktalk.learning import Trainer
 from walktalk.records import (
     RUN_COLUMNS,
@@ -23,6 +25,7 @@ from walktalk.records import (
 )
 from walktalk.runtimes.stacked import Measurement
 from walktalk.studies.planning import RunRecord
+from walktalk.studies.results.sites import Site, measured_by_site, sites_frame, write_sites
 from walktalk.studies.results.summary import summarize, summary_text
 from walktalk.studies.spec import StudySpec
 
@@ -53,7 +56,17 @@ def write_run(here: RunFolder, record: RunRecord, trainer: Trainer) -> None:
     """A finished run's history and model. The model is the last that a run writes: it says that the run is whole."""
     assert record.output is not None
     write_history(here.history, record.history, RUN_COLUMNS)
+    if record.states is not None:
+        save_private(here.private, record, trainer)
     save_model(here.model, record, trainer)
+
+
+def save_private(path: Path, record: RunRecord, trainer: Trainer) -> None:
+    """The private parts of all nodes, as `NODE/PARAMETER`."""
+    assert record.states is not None
+    parts = trainer.private_parts(torch.from_numpy(record.states))
+    tensors = {f"{node}/{name}": tensor for node, own in parts.items() for name, tensor in own.items()}
+    save_checkpoint(path, tensors, {"run": record.label})
 
 
 def save_model(path: Path, record: RunRecord, trainer: Trainer) -> None:
@@ -146,6 +159,13 @@ class StudyResult:
     runs: list[RunRecord]  # each run's record, in the order of the study
     folder: Path | None  # where everything was written; None if nowhere
     trainer: Trainer | None = field(default=None, repr=False)  # what trained the models
+    sites: pd.DataFrame | None = None  # how good each algorithm's model is on every site's data; None: not measured
+
+    def __repr__(self) -> str:
+        algorithms = len(dict.fromkeys(run.label for run in self.runs))
+        there = "in memory" if self.folder is None else f"in {self.folder}"
+        name = self.summary.get("study", "study")
+        return f"StudyResult({name}: {algorithms} algorithms, {len(self.runs)} runs, {there})"
 
 
 def study_result(
@@ -155,6 +175,7 @@ def study_result(
     engine: str = "sim",
     trainer: Trainer | None = None,
     further: Mapping[str, Any] | None = None,
+    sites: Sequence[Site] | None = None,
 ) -> StudyResult:
     """History and summary of the whole study.
 
@@ -165,6 +186,7 @@ def study_result(
         engine: What ran it: sim, so that its time is virtual, or peers.
         trainer: What trained the models.
         further: What else the summary says.
+        sites: What was measured at every site; measured here by the trainer, if left out.
     """
     rows = [row for record in records for row in record.history]
     history = frame(rows)
@@ -172,8 +194,11 @@ def study_result(
     words = [word for record in records if (word := word_on_aggregate(record)) is not None]
     if words:
         summary["notes"] = words
+    by_site = measured_by_site(trainer, records) if sites is None else sites
+    table = sites_frame(by_site) if by_site else None
     if folder is None:
-        return StudyResult(history, summary, records, None, trainer)
+        return StudyResult(history, summary, records, None, trainer, table)
     write_history(folder.history, rows)
+    write_sites(folder.sites, by_site)
     write_text(folder.summary, summary_text(summary))
-    return StudyResult(history, summary, records, folder.home, trainer)
+    return StudyResult(history, summary, records, folder.home, trainer, table)

@@ -123,6 +123,7 @@ def summarize(
     spec: StudySpec | None = None,
     device: str | None = None,
     described: Mapping[str, Described] | None = None,
+    target: float | None = None,
 ) -> dict[str, Any]:
     """Mean ± σ over repetitions for every algorithm, and the winner on every axis.
 
@@ -134,9 +135,10 @@ def summarize(
         spec: the study's.
         device: what it was trained on.
         described: what is known of the algorithms, by label; as the specification or their labels say if left out.
+        target: the training loss to reach; the lowest that every run reached, if left out.
     """
     runs = {label: _runs(part) for label, part in history.groupby("algorithm", sort=False)}
-    target = _target(runs.values())
+    target = _target(runs.values()) if target is None else target
     says = {label: vars(one) for label, one in spec.described.items()} if spec is not None else {}
     algorithms = {str(label): {**_algorithm(of, target), **says.get(str(label), {})} for label, of in runs.items()}
     given = known(map(str, runs), described or (spec.described if spec is not None else {}))

@@ -22,3 +22,5 @@ from .sources import preset_text as preset_text
 from .sources import read_study as read_study
 from .study import StudySpec as StudySpec
 from .study import TimingSpec as TimingSpec
+from .sweep import load_specs as load_specs
+from .sweep import make_specs as make_specs

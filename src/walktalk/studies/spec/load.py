@@ -27,10 +27,14 @@ def load_spec(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
         source: A YAML file's path, or a preset's name.
         overrides: Texts such as `"optimizer.lr=0.1"`, as after `--set`.
     """
-    content = read_study(source)
+    return make_spec(overridden(read_study(source), overrides))
+
+
+def overridden(content: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """What a study says, with `a.b=value` overrides applied in order."""
     for override in overrides:
         _set(content, override)
-    return make_spec(content)
+    return content
 
 
 def make_spec(content: Mapping[str, Any]) -> StudySpec:
@@ -67,7 +71,7 @@ def _set(content: dict[str, Any], override: str) -> None:
     """Apply one `a.b.c=value`; numbers lead into lists."""
     keys, value = parsed(override)
     if len(keys) == 2 and SELECTORS.get(keys[0]) == keys[1]:
-        _switch(content, keys[0], keys[1], value)
+        switch(content, keys[0], keys[1], value)
     here: Any = content
     for depth, name in enumerate(keys[:-1]):
         here = _enter(here, name, ".".join(keys[: depth + 1]))
@@ -100,7 +104,7 @@ SELECTORS = {"network": "topology", "task": "name", "optimizer": "name", "timing
 """The key of each section that decides which of its other keys have a meaning."""
 
 
-def _switch(content: dict[str, Any], section: str, selector: str, value: Any) -> None:
+def switch(content: dict[str, Any], section: str, selector: str, value: Any) -> None:
     """Another topology, task, optimizer or timing model: the keys that belonged to the old one go.
 
     Else `--set network.topology=cycle` could never be said of a study that has `p: 0.3` in it.
@@ -112,6 +116,8 @@ def _switch(content: dict[str, Any], section: str, selector: str, value: Any) ->
 
 
 def _shared(section: str, value: Any) -> set[str]:
+    if isinstance(value, list):  # a sweep: whatever any of them takes stays for now
+        return set().union(*(_shared(section, one) for one in value))
     try:
         if not isinstance(value, str):
             return {"nodes", "sites"}

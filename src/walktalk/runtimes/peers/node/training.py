@@ -63,6 +63,7 @@ class TrainingThread:
         self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
+        self._state: Tensor | None = None  # the node's, as the last training knew it
         self._closing = False
         self.progressed_at = 0.0  # when the training under way began, or reported progress
         self._jobs: queue.SimpleQueue[Work | Tensor | None] = queue.SimpleQueue()
@@ -114,6 +115,7 @@ class TrainingThread:
 
     def _train(self, work: Work) -> Outcome:
         device = self._trainer.device
+        self._state = work.state
         loss, accuracy = self._measure(work.start[None].to(device))
         given = TrainingRows(
             work.start[None].to(device),
@@ -124,6 +126,7 @@ class TrainingThread:
             self._extras(work),
         )
         rows, state = self._trainer.train(given)
+        self._state = None if state is None else state[0].cpu()
         return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
 
     def _extras(self, work: Work) -> Extras | None:
@@ -154,7 +157,9 @@ class TrainingThread:
             return math.nan, math.nan
 
     def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
-        losses, accuracies = self._trainer.evaluate(rows)
+        has_private = getattr(self._trainer, "private", None) is not None
+        beside = (self._state[None],) if has_private and self._state is not None else ()
+        losses, accuracies = self._trainer.evaluate(rows, *beside)
         return float(losses[0]), float(accuracies[0])
 
 

@@ -90,6 +90,7 @@ class Reader(Watcher[Terms]):
 
     def __init__(self, setup: ReplaySetup, trainer: RowTrainer) -> None:
         self.setup = setup
+        self.private = getattr(trainer, "private", None) is not None
         beside = trainer.width - parameters_of(trainer)
         self.notebook = ScheduleRecorder(beside > 0, averaging_of(trainer) is not None)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
@@ -141,6 +142,12 @@ class Reader(Watcher[Terms]):
         """The model that is measured and handed out, as `evaluate.model` says."""
         return self.interpreter.output.model(self.setup.evaluate.model)
 
+    def _states(self) -> tuple[int, ...]:
+        """The state of every node, in which its private part is; () where nothing is private."""
+        if not self.private:
+            return ()
+        return tuple(self.interpreter.states.get((node, ""), NO_STATE) for node in range(self.setup.nodes))
+
     def _evaluate(self) -> None:
         interpreter, traffic, output = self.interpreter, self.interpreter.traffic, self.interpreter.output
         if not self.due or not output.members:
@@ -156,6 +163,7 @@ class Reader(Watcher[Terms]):
                 tuple(output.in_order()),
                 each=self.setup.evaluate.members,
                 epsilon=interpreter.releases.epsilon,
+                states=self._states(),
             )
         )
 

@@ -1,0 +1,81 @@
+"""Site by site: how good the model of each algorithm is on the data of every site.
+
+A mean over all data hides the site for which a model is no good. In a simulation the models are those that the first
+repetition puts out; of a cluster every node measures, on its own data, the models that come to it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from walktalk.core.errors import UserError
+from walktalk.core.lazy import later
+from walktalk.learning import Trainer
+from walktalk.records import write_text
+from walktalk.studies.planning import RunRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = later("pandas")
+
+MOST = 200  # nodes; nobody reads a table of more, and measuring each by itself takes as long as a study of many
+FIRST = ("algorithm", "node", "samples", "train_loss")  # columns, as in a history; what else was measured comes behind
+
+Site = Mapping[str, Any]  # one row: an algorithm's model at one site
+
+
+def measured_by_site(trainer: Trainer | None, records: Iterable[RunRecord]) -> list[Site]:
+    """A row for each algorithm and site, of the first repetition that ended with a model; nothing of very many sites.
+
+    Args:
+        trainer: What measures; None: nobody has the data here.
+        records: What the runs left.
+    """
+    if trainer is None or not 1 < trainer.task.nodes <= MOST:
+        return []
+    rows: list[Site] = []
+    for record in records:
+        if record.output is None or any(row["algorithm"] == record.label for row in rows):
+            continue
+        try:
+            found = trainer.by_node(record.output)
+        except UserError:  # a metric of one's own that a single site's samples are too few for
+            return []
+        rows += [{"algorithm": record.label, **row} for row in found]
+    return rows
+
+
+def write_sites(path: Path, rows: Sequence[Site]) -> None:
+    """Write the table; without rows there is none."""
+    if not rows:
+        path.unlink(missing_ok=True)
+        return
+    columns = [*FIRST, *dict.fromkeys(name for row in rows for name in row if name not in FIRST)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _number(value) for name, value in row.items()} for row in rows)
+    write_text(path, text.getvalue())
+
+
+def _number(value: Any) -> Any:
+    """As short as the numbers of a history; nothing where there is none."""
+    if not isinstance(value, float):
+        return value
+    return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def sites_frame(rows: Sequence[Site]) -> pd.DataFrame:
+    """The rows as a table: `algorithm`, `node`, `samples`, `train_loss`, and what else was measured."""
+    return pd.DataFrame(list(rows), columns=[*FIRST] if not rows else None)
+
+
+def read_sites(path: Path) -> pd.DataFrame | None:
+    """The table that a study left; None where it left none."""
+    return pd.read_csv(path, dtype={"node": str}) if path.is_file() else None
