@@ -50,7 +50,7 @@ class Recording:
     def _interpret(self, messages: Mapping[str, Arrival]) -> Interpreter[Terms]:
         setup, privacy = self._setup, self._setup.protocol.privacy
         sizes = (setup.model_bytes, setup.state_bytes, setup.local_steps)
-        scale = Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes)
+        scale = Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes, setup.steps_of)
         return Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(),
             messages,
