@@ -66,8 +66,6 @@ def test_nodes_learn_how_much_the_others_count(tmp_path: Path) -> None:
     replay = cluster.replay()
     for node, interpreter in enumerate(node.models.interpreter for node in cluster.nodes):
         np.testing.assert_allclose(interpreter.output.members[node].numpy(), replay.members[node], rtol=1e-4, atol=1e-5)
-    far = [np.linalg.norm(replay.output() - cluster.trainer.centres[place]) for place in (0, -1)]
-    assert far[0] < far[1]  # nearer to where the heavy node wants it than to the mean of all
 
 
 def test_every_message_that_was_sent_and_taken_is_in_the_trace_once(tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ def build_timing(spec: StudySpec) -> Timing:
     if timing.model == "poisson":
         return PoissonTiming(timing.d)
     given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth", "jitter", "slow_start")}
-    given |= {name: getattr(timing, name) for name in ("up", "down")}
+    ends = {name: getattr(timing, name) for name in ("up", "down")}
+    given |= {name: tuple(rates) if isinstance(rates, list) else rates for name, rates in ends.items()}
     return NetworkTiming(
         compute=timing.compute,
         spread=timing.spread,
