@@ -173,6 +173,8 @@ def forecast(
     how, _ = split_keywords(forecast, training, keywords)
     base = study_from_arguments("digits", protocol, graph, replace(how, init=None), {})
     spec = base.spec
+    if not isinstance(spec.training.local_steps, int) or not isinstance(spec.training.batch_size, int):
+        raise SpecError("forecast: there is no data here to count; give one number as local_steps and as batch_size")
     conditions = Conditions(
         graph=base.graph,
         model_bytes=model_bytes,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from walktalk.api.callbacks import CallbackLike
 from walktalk.core.errors import SpecError, StudyError, UnavailableError, suggestion
@@ -26,6 +26,8 @@ from walktalk.studies import Progress
 from walktalk.studies.spec import OptimizerLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+CountsLike: TypeAlias = int | Sequence[int] | Mapping[str, float]
+"""A number for all nodes, a list with one for each, or numbers by the nodes' names."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,10 @@ class Training:
     Args:
         optimizer: The optimizer of every local training: `wt.SGD(…)`, a name such as `"adam"`, a class of
             torch.optim, or a partial of one with its settings; `wt.SGD()`, the paper's, if left out.
-        batch_size: Samples of a batch, drawn with replacement from the node's own.
-        local_steps: Optimizer steps of one local training.
+        batch_size: Samples of a batch, drawn with replacement from the node's own; a list with one number for each
+            node, or numbers by name.
+        local_steps: Optimizer steps of one local training; likewise by node, or `{"epochs": 1}`, as many as the node's
+            batches need to go over its data once.
         optimizer_state: Where momentum and the like live between two trainings: `visit`, nowhere; `walk`, they
             travel with the walk; `node`, they stay at the node.
         buffers: What becomes of BatchNorm's statistics: `travel`, sent and mixed with the model; `batch`, every
@@ -59,8 +63,8 @@ class Training:
     """
 
     optimizer: OptimizerLike | None = None
-    batch_size: int = 32
-    local_steps: int = 5
+    batch_size: CountsLike = 32
+    local_steps: CountsLike = 5
     optimizer_state: OptimizerState = "visit"
     buffers: Buffers = "travel"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -134,8 +138,8 @@ class TrainingKeywords(TypedDict, total=False):
     """The fields of `Training` as keywords."""
 
     optimizer: OptimizerLike | None
-    batch_size: int
-    local_steps: int
+    batch_size: CountsLike
+    local_steps: CountsLike
     optimizer_state: OptimizerState
     buffers: Buffers
     precision: Literal["fp32", "tf32", "bf16"]

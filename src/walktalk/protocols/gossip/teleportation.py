@@ -324,6 +324,8 @@ class TeleportNode(Machine):
     def _heard(self, event: Received) -> list[Effect]:
         sender, message, number = event.sender, event.message, event.message.round
         drop: list[Effect] = [Forget(event.slot)] if event.slot else []
+        if event.slot and sender in self.came.get(number, {}).values():  # it would take the place of the first
+            raise ValueError(f"{sender} sends a second model for round {number}")
         if message.term != self.around.version:  # of one that knows others, and has drawn others
             return drop
         token = self._token_of(sender, message)

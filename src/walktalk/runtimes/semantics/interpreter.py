@@ -74,6 +74,11 @@ class Scale(NamedTuple):
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
     statistics: bool = True  # whether models carry any beside their parameters
     statistics_bytes: int = 0  # of them on the wire, among those of a model
+    steps_of: tuple[int, ...] = ()  # by node: local steps, where nodes have numbers of their own
+
+    def steps(self, node: int) -> int:
+        """Local steps of a training at a node, where the protocol does not say."""
+        return self.steps_of[node] if self.steps_of else self.local_steps
 
 
 class Interpreter(Generic[Content]):
@@ -211,7 +216,7 @@ class Interpreter(Generic[Content]):
     def begin_training(self, node: int, effect: Train | Differentiate, number: int, key: int, lr: float) -> Work:
         """What a training begins with: slots are read now."""
         gradient = isinstance(effect, Differentiate)
-        slot, walk, steps = effect[0], effect[1], effect[2] or self.scale.local_steps
+        slot, walk, steps = effect[0], effect[1], effect[2] or self.scale.steps(node)
         start, state = self.read(node, slot), self.states.get(self.state_owner(node, slot)) if self.states else None
         plain = gradient or (not effect.correction and not effect.anchor and effect.rate == 1.0)  # type: ignore[union-attr]
         if plain:

@@ -42,13 +42,15 @@ class Recording:
         self.interpreter = self._interpret(messages)
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
         self.states_under_way: dict[int, int] = {}  # messages that hold optimizer states
+        self.states_to_come: dict[int, int] = {}  # where parts of models are private: trainings -> the states they make
+        self.states_of_nodes: dict[int, int] = {}  # likewise: nodes -> the states that their trainings have left
         self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
         self._evaluated_at = -1  # after how many events
 
     def _interpret(self, messages: Mapping[str, Arrival]) -> Interpreter[Terms]:
         setup, privacy = self._setup, self._setup.protocol.privacy
         sizes = (setup.model_bytes, setup.state_bytes, setup.local_steps)
-        scale = Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes)
+        scale = Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes, setup.steps_of)
         return Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(),
             messages,
@@ -74,6 +76,8 @@ class Recording:
         state_in, state_out = NO_STATE if work.state is None else work.state, NO_STATE
         if interpreter.keeps_states:
             interpreter.states[interpreter.state_owner(node, effect.slot)] = state_out = self.notebook.new_state()
+            if setup.private:
+                self.states_to_come[number] = state_out
         result = self.notebook.trained(
             work, setup.graph.nodes if setup.protocol.pools_data else node, state_in, state_out
         )
@@ -84,6 +88,8 @@ class Recording:
     def lose_training(self, training: Training) -> None:
         """A training is not under way any more."""
         self.under_way.pop(-1 - training.number, None)
+        if training.number in self.states_to_come:
+            self.states_of_nodes[training.node] = self.states_to_come.pop(training.number)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -162,11 +168,11 @@ class Recording:
         )
 
     def states(self) -> tuple[int, ...]:
-        """The state of every node, in which its private part is; who trains for all has everybody's."""
-        states, nodes = self.interpreter.states, range(self._setup.graph.nodes)
+        """The state of every node after its last training, with its private part; who trains for all has it for all."""
+        states, nodes = self.states_of_nodes, range(self._setup.graph.nodes)
         if self._setup.protocol.pools_data:
             return (next(iter(states.values()), NO_STATE),) * len(nodes)
-        return tuple(states.get((node, ""), NO_STATE) for node in nodes)
+        return tuple(states.get(node, NO_STATE) for node in nodes)
 
     def output(self) -> Terms:
         """The model that is measured and handed out."""
@@ -181,7 +187,8 @@ class Recording:
             holders += [packed.content for slots in interpreter.encodings.values() for packed in slots.values()]
             holders += self.under_way.values()
         live = {value for terms in holders for value, _ in terms}
-        states = [] if finished else sorted({*interpreter.states.values(), *self.states_under_way.values()})
+        kept = (*self.states_under_way.values(), *self.states_of_nodes.values(), *self.states_to_come.values())
+        states = [] if finished else sorted({*interpreter.states.values(), *kept})
         chunk = Chunk(notebook.ops, sorted(live), states, self.trace, finished)
         self.noted += len(self.trace)
         notebook.ops, self.trace = [], []

@@ -207,6 +207,8 @@ class RunSetup:
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
     private: bool = False  # whether parts of models are private, in the states of nodes
     local_steps: int = 1  # of a training, where the protocol does not say
+    steps_of: tuple[int, ...] = ()  # by node: local steps, where nodes have numbers of their own
+    work: tuple[float, ...] = ()  # by node: what a training there takes, as a share of the mean; (): all the same
     samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
     statistics: bool = False  # whether models carry any beside their parameters
     statistics_bytes: int = 0  # of them on the wire, among those of a model

@@ -295,7 +295,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
     task = base.task_of(seat.data)
     if not job.deployed:
         task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
-    trainer = build_trainer(spec, task, job.device)
+    trainer = build_trainer(spec, task, job.device, node=seat.data)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     study = study_facts(cluster, base, plan) | task_facts(task)
     if seat.joins is not None:
