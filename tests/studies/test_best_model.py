@@ -127,9 +127,7 @@ def test_what_is_not_possible_is_one_line(evaluate, line):
 def test_too_little_data_and_no_test_set_are_one_line():
     pairs = torch.utils.data.TensorDataset(torch.randn(1, 2), torch.zeros(1, 1))
     small = wt.tasks.torch(torch.nn.Linear(2, 1), torch.nn.MSELoss(), [pairs, pairs])
-    with pytest.raises(
-        UserError, match=r"evaluate.validation: 0.5 leaves node 0 nothing to train on; it has 1"
-    ):
+    with pytest.raises(UserError, match=r"evaluate.validation: 0.5 leaves node 0 nothing to train on; it has 1"):
         build_trainer(spec(validation=0.5), small)
     with pytest.raises(UserError, match=r"evaluate.best: test_loss needs test samples, and the task has none"):
         build_trainer(spec(best="test_loss"), small)

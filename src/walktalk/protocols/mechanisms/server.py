@@ -328,6 +328,8 @@ class NodeInRounds(Machine):
             self.cohort.has_none(peer, message.round)
             return []
         if message.round != self.round or not (self.training or self.trained):
+            if event.slot in self.cohort.came.get(self.round, {}).get(peer, ()):  # it would take the place of that one
+                raise ValueError(f"{peer} sends its result of round {message.round} after that of round {self.round}")
             return [Forget(event.slot)]
         self.counts[peer] = self._counted(message.note)
         self.cohort.come(self.round, peer, event.slot)

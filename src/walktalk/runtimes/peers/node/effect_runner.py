@@ -244,10 +244,12 @@ class Inbox:
 
     def _take(self, delivery: Delivery, into: str, packed: Packed) -> None:
         (sender, _, message, _), stamp, models = delivery.parcel, delivery.stamp, self._models
+        before = {into: models.slots[into]} if into in models.slots else {}
         effects = self._runner.handle(Received(sender, message, into))
         models.interpreter.receive(models.me, sender, message.walk, packed, stamp.number, stamp.incarnation)
         try:
             self._runner.carry_out_all(effects)
         except Exception:
             models.interpreter.forget(models.me, Forget(into))  # what is refused does not stay
+            models.slots.update(before)
             raise

@@ -3,10 +3,14 @@
 A neighbour counts as there when its token has come and its hello fits (`handshake`); one whose hello does not is a
 stranger until it starts anew, and the log of both says what differs. A hello is a small message, and may be lost: it is
 said again until the other's has come. It is good for one life of its sender, by which all its messages are known.
+
+One that acknowledges nothing is not there, whatever else it says: it gets nothing more, and is not heard. After a while
+it is asked again, each time later, until it acknowledges something.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +24,10 @@ from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 
 AGAIN = 0.25  # seconds until a hello is repeated
+BACK_OFF = 10.0  # seconds until one that acknowledged nothing is asked again; each time twice as long
+LONGEST = 600.0  # seconds until then at most
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,16 @@ class Reactions:
     lost: Callable[[int], None]
     arrived: Callable[[Delivery], None]  # takes what came before its sender's hello
     remembers: Callable[[int], bool]  # whether it knows of anything that a neighbour has done in this run
+
+
+@dataclass(frozen=True)
+class Deaf:
+    """One that has acknowledged nothing, and when it is asked again."""
+
+    life: int  # of it, that has not
+    until: float
+    times: int  # in a row
+    taken: int  # what it had acknowledged before
 
 
 class Neighbours:
@@ -49,6 +67,7 @@ class Neighbours:
         self._there: set[int] = set()  # who has a connection
         self._said: dict[int, float] = {}  # by neighbour: when it was said hello to
         self._lives: dict[int, int] = {}  # by neighbour: the life of it that is listened to
+        self._deaf: dict[int, Deaf] = {}  # by neighbour: that it acknowledged nothing, the last time it was asked
         self._unheard: dict[int, Delivery] = {}  # by neighbour: a model that came before its hello
 
     def look_around(self) -> None:
@@ -58,6 +77,24 @@ class Neighbours:
         for peer in self._there - self.alive - set(self.strangers):
             if now >= self._said.get(peer, -math.inf) + AGAIN:
                 self._say_hello(peer)
+
+    def leave_out_the_deaf(self) -> None:
+        """Leave out those that acknowledge nothing, and ask those again that were left out for long enough."""
+        now = time.monotonic()
+        for peer in [peer for peer in self.alive if self._link.is_deaf(peer)]:
+            self._leave_out(peer, now)
+        for peer in [peer for peer, deaf in self._deaf.items() if peer in self.strangers and now >= deaf.until]:
+            del self.strangers[peer]
+            self._say_hello(peer)
+
+    def _leave_out(self, peer: int, now: float) -> None:
+        before, taken = self._deaf.get(peer), self._link.taken(peer)
+        times = before.times + 1 if before is not None and before.taken == taken else 1
+        pause = min(BACK_OFF * 2.0 ** (times - 1), LONGEST)
+        self._deaf[peer] = Deaf(self._lives.get(peer, 0), now + pause, times, taken)
+        why = "it acknowledges nothing, though it says that it is there"
+        log.warning("%s: leaves %s out: %s", self._link.endpoint.name, self._news.name_of(peer), why)
+        self._set_aside(peer, why)
 
     def token(self, peer: int, there: bool) -> None:
         """A neighbour's token has come, or is gone."""
@@ -106,6 +143,9 @@ class Neighbours:
         except ValueError as error:
             self._link.drop("nonsense", f"from {self._news.name_of(peer)}: {error}")
             return
+        deaf = self._deaf.get(peer)
+        if deaf is not None and deaf.life == life and time.monotonic() < deaf.until:
+            return
         differ = differences(self.facts, hello.facts)
         if differ:
             self._turn_away(peer, "; ".join(differ))
@@ -117,6 +157,10 @@ class Neighbours:
     def _turn_away(self, peer: int, why: str) -> None:
         if self.strangers.get(peer) != why:
             self._news.stranger(peer, why)
+        self._set_aside(peer, why)
+
+    def _set_aside(self, peer: int, why: str) -> None:
+        """Do not listen to a neighbour any more, nor send it anything."""
         self.strangers[peer] = why
         self._lives.pop(peer, None)
         aside = self._unheard.pop(peer, None)

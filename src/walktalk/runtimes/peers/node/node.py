@@ -316,6 +316,7 @@ class Node:
         self.training.watch()
         self.training.look_for_end()
         connections.fit_buffers()
+        self.neighbours.leave_out_the_deaf()
         if len(state.alive) < len(self.link.endpoint.neighbours):
             self.neighbours.look_around()
         self.progress.announce_to_all()

@@ -203,6 +203,14 @@ class Link:
         """Whether this very message is still on its way, and will arrive without being sent again."""
         return self._outboxes[parcel.receiver].holds(parcel)
 
+    def is_deaf(self, peer: int) -> bool:
+        """Whether a neighbour acknowledges nothing any more."""
+        return self._outboxes[peer].is_deaf
+
+    def taken(self, peer: int) -> int:
+        """How many messages a neighbour has acknowledged."""
+        return self._outboxes[peer].taken
+
     def waiting(self, peers: Iterable[int] | None = None) -> int:
         """Messages with models that these have not acknowledged yet."""
         return sum(len(outbox) for outbox in self._boxes(peers))

@@ -26,6 +26,15 @@ REFUSED = 5
 wrong with it, what waits behind it is not to wait for ever."""
 
 
+UNANSWERED = 10.0
+"""Seconds without any answer, though it was asked about a message that was sent whole: then the other side is deaf."""
+
+UNTAKEN = 15.0
+"""Seconds in which it may say that the message waits: its node takes one within moments, or is as good as deaf."""
+
+SLOWEST = 1e5  # bytes a second, at which what waits in buffers on the way may still arrive meanwhile
+IN_BUFFERS = 4 << 20  # bytes that may wait there
+
 WEIGHT = 1 / 8  # of the newest rate in the mean
 
 
@@ -57,6 +66,9 @@ class Outbox:
         self._changed = threading.Condition()
         self._closed = False
         self._began = 0.0  # when the message on its way was first sent
+        self._sent_at: float | None = None  # when all of it was sent; None before that
+        self._heard_at = 0.0  # when the other side has said anything about it, or it was sent
+        self.taken = 0  # messages that the other side has taken
         self.rate = 0.0  # bytes a second of the models that were taken, a running mean; 0 before the first
         self._thread: threading.Thread | None = None
 
@@ -89,13 +101,24 @@ class Outbox:
             letter = self._current
             if letter is None or ack.stamp != letter.stamp:
                 return
-            self._answer = ack.answer
+            self._answer, self._heard_at = ack.answer, time.monotonic()
             if ack.answer is Answer.TAKEN:
                 self._current = None
+                self.taken += 1
                 self._learn_rate(letter)
             self._changed.notify_all()
         if ack.answer is Answer.TAKEN:
             self._taken(letter.parcel)  # from here, not from the sending thread: one change of thread less in every hop
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the other side acknowledges nothing any more, whatever else it says."""
+        with self._changed:
+            letter, sent_at, now = self._current, self._sent_at, time.monotonic()
+            if letter is None or sent_at is None:
+                return False
+            on_its_way = min(letter.payload.nbytes, IN_BUFFERS) / SLOWEST
+            return now > self._heard_at + UNANSWERED + on_its_way or now > sent_at + UNTAKEN + on_its_way
 
     def _learn_rate(self, letter: OutgoingModel) -> None:
         rate = letter.payload.nbytes / max(time.monotonic() - self._began, 1e-6)
@@ -135,9 +158,10 @@ class Outbox:
                 if self._closed:
                     return
                 letter = self._line.popleft()
-                self._current, self._answer = letter, None
+                self._current, self._answer, self._sent_at = letter, None, None
             self._began = time.monotonic()
             self._try(self._transmit, letter)
+            self._sent_at = self._heard_at = time.monotonic()
             while self._current is letter and not self._closed:
                 self._try(self._await, letter)
 
