@@ -127,6 +127,22 @@ def test_what_is_measured_is_each_nodes_model_on_its_own_samples():
     assert run.history["test_loss"].iloc[-1] == pytest.approx(run.by_node["test_loss"].mean(), rel=1e-4)
 
 
+def test_a_node_that_has_not_finished_a_training_has_the_part_that_all_began_with():
+    """What a training under way will bring is not there yet: it was measured with the model from before it."""
+    run = wt.train(task_of(), wt.AsyncGossip(), GRAPH, stop=6, evaluate=1, optimizer=wt.SGD(lr=0.02))
+    with torch.no_grad():
+        module = Net()
+        start = np.mean([float(functional.mse_loss(module(x), y)) for x, y in parts().values()])
+    assert run.history["train_loss"].iloc[0] == pytest.approx(start, rel=1e-5)
+    rated = [run.history["train_loss"].iloc[k] for k in range(3)]
+    assert len(set(rated)) == 3
+
+
+def test_it_is_advised_on():
+    advice = wt.advise(task_of(), GRAPH, optimizer=wt.SGD(lr=0.02), objective="iterations", device="cpu")
+    assert "iterations" in str(advice)
+
+
 def test_norms_of_ones_own_keep_their_statistics_too():
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     task = task_of("1", module)

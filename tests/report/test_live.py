@@ -383,6 +383,9 @@ def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
         assert tab.locator("#participants tbody tr").count() == 4
         sections = tab.locator("main section:visible h2").all_inner_texts()
         assert sections[:2] == ["Nodes", "How training goes"]  # an operator looks for the nodes first
+        heads = ["Node", "Site", "State", "Walks", "Neighbours", "Iterations", "Loss", "Sent"]
+        assert tab.locator("#participants thead th").all_inner_texts() == heads
+        assert "Events from answer to answer" in tab.locator("#replay").inner_text()
         assert not tab.locator("#target-panel, .target-line, .best").filter(visible=True).count()
         tab.close()
     assert complaints == []

@@ -127,7 +127,7 @@ def make_survey(
             "nothing can be learned for it"
         )
     trainer = situation.trainer
-    batch_size = situation.spec.training.batch_size
+    batch_size = situation.spec.training.usual_batch
     constants = estimate_constants(situation.task, batch_size=batch_size, seed=root, effort=QUICK)
     start = float(trainer.evaluate(trainer.initial_row(root.integer)[None])[0][0])
     scale = make_scale(goal, start, constants.f_best)

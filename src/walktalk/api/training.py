@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from walktalk.api.callbacks import CallbackLike
 from walktalk.core.errors import SpecError, StudyError, UnavailableError, suggestion
@@ -25,7 +25,10 @@ from walktalk.runtimes.simulator import Fault, Timing
 from walktalk.studies import Progress
 from walktalk.studies.spec import OptimizerLike
 
+ObjectiveLike: TypeAlias = Literal["samples", "sites", "published"] | Mapping[str, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
+CountsLike: TypeAlias = int | Sequence[int] | Mapping[str, float]
+"""A number for all nodes, a list with one for each, or numbers by the nodes' names."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,10 @@ class Training:
     Args:
         optimizer: The optimizer of every local training: `wt.SGD(…)`, a name such as `"adam"`, a class of
             torch.optim, or a partial of one with its settings; `wt.SGD()`, the paper's, if left out.
-        batch_size: Samples of a batch, drawn with replacement from the node's own.
-        local_steps: Optimizer steps of one local training.
+        batch_size: Samples of a batch, drawn with replacement from the node's own; a list with one number for each
+            node, or numbers by name.
+        local_steps: Optimizer steps of one local training; likewise by node, or `{"epochs": 1}`, as many as the node's
+            batches need to go over its data once.
         optimizer_state: Where momentum and the like live between two trainings: `visit`, nowhere; `walk`, they
             travel with the walk; `node`, they stay at the node.
         buffers: What becomes of BatchNorm's statistics: `travel`, sent and mixed with the model; `batch`, every
@@ -56,11 +61,14 @@ class Training:
         init: Weights that every run starts from, in place of the task's: a safetensors file, a folder of `run.save`,
             a state dict, or a module such as `run.model`.
         seed: The root of all randomness: initial weights, batches, walks, times.
+        objective: Whose loss is minimized: `"samples"`, every sample counts alike; `"sites"`, every node does; or keys
+            as in a study, such as `{"weights": {"lyon": 2, "oslo": 1}, "cap": 2.0, "equal_pace": True}`. For your own
+            data `samples` if left out. Of `advise` it is another keyword; give it a `Training` with this field.
     """
 
     optimizer: OptimizerLike | None = None
-    batch_size: int = 32
-    local_steps: int = 5
+    batch_size: CountsLike = 32
+    local_steps: CountsLike = 5
     optimizer_state: OptimizerState = "visit"
     buffers: Buffers = "travel"
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -72,6 +80,7 @@ class Training:
     evaluate: int | Evaluate | Mapping[str, Any] | None = None
     init: Weights | None = None
     seed: int = 0
+    objective: ObjectiveLike | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -134,8 +143,8 @@ class TrainingKeywords(TypedDict, total=False):
     """The fields of `Training` as keywords."""
 
     optimizer: OptimizerLike | None
-    batch_size: int
-    local_steps: int
+    batch_size: CountsLike
+    local_steps: CountsLike
     optimizer_state: OptimizerState
     buffers: Buffers
     precision: Literal["fp32", "tf32", "bf16"]
@@ -152,6 +161,7 @@ class TrainingKeywords(TypedDict, total=False):
 class TrainKeywords(TrainingKeywords, total=False):
     """What `train` takes: the fields of `Training`, and those of `RunOptions` that a single run has."""
 
+    objective: ObjectiveLike | None
     engine: Literal["sim", "peers"]
     device: str
     out: str | PathLike[str] | None

@@ -195,8 +195,7 @@ def run(
         report = write_report(folder)
         print_results(result.summary, folder, report)
         if engine == "sim" and not resume:  # else some of it was done before
-            steps = spec.training.local_steps * sum(run.trainings for run in result.runs)
-            typer.echo(f"Took     {took.words(steps)}", err=True)
+            typer.echo(f"Took     {took.words(result.steps)}", err=True)
         if page is not None:
             page.finish()
             keep_open(page.url)

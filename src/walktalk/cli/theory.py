@@ -348,7 +348,7 @@ def _study(name: str) -> tuple[Graph, float, dict[str, Any]]:
 
     spec = load_spec(name, [])
     ready = prepare(spec, "cpu")
-    found = estimate_constants(ready.task, batch_size=spec.training.batch_size, seed=spec.seed)
+    found = estimate_constants(ready.task, batch_size=spec.training.usual_batch, seed=spec.seed)
     estimates = {key: asdict(getattr(found, key)) for key in ("F", "L", "sigma2", "zeta2")}
     return ready.runs[0].setup.graph, 8.0 * ready.trainer.payload_bytes, estimates
 

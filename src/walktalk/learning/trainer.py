@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
@@ -25,6 +25,7 @@ from walktalk.learning.training import (
     TrainedRows,
     TrainingData,
     TrainingForm,
+    TrainingForms,
     TrainingRows,
     possible_forms,
     say_that_none_works,
@@ -38,6 +39,19 @@ Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
 
 
+def _of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int]:
+    """A number for each part of the data, from one for all or one for each."""
+    each = list(given) if isinstance(given, Sequence) else [given] * parts
+    if len(each) != parts:
+        raise ModelError(
+            f"training.{name}: {len(each)} values for {parts} nodes; give one number, or one for each node"
+        )
+    for value in each:
+        if value < 1:
+            raise ModelError(f"training.{name}: {value} is not possible; at least 1 is needed")
+    return each
+
+
 class Trainer:
     """Trains and measures the rows of a study on one device."""
 
@@ -45,8 +59,8 @@ class Trainer:
         self,
         task: Task,
         *,
-        batch_size: int = 32,
-        local_steps: int = 5,
+        batch_size: int | Sequence[int] = 32,
+        local_steps: int | Sequence[int] = 5,
         optimizer: OptimizerSpec | RowOptimizer | None = None,
         device: str | torch.device = "cpu",
         evaluation: EvaluationSamples | None = None,
@@ -57,7 +71,7 @@ class Trainer:
     ) -> None:
         """
         - `task`: its model, loss and samples.
-        - `batch_size`, `local_steps`: of every local training.
+        - `batch_size`, `local_steps`: of every local training; or one for each part of the data.
         - `optimizer`: as `row_optimizer` takes or makes it; SGD if left out.
         - `device`: where rows are trained.
         - `evaluation`: which training samples the training loss is measured on.
@@ -68,12 +82,17 @@ class Trainer:
         """
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
-        for name, value in (("batch_size", batch_size), ("local_steps", local_steps)):
-            if value < 1:
-                raise ModelError(f"training.{name}: {value} is not possible; at least 1 is needed")
         self.task = task
         self.device = torch.device(device)
-        self.local_steps = local_steps
+        batches, steps = (
+            _of_each_part(name, given, len(task.parts))
+            for name, given in (("batch_size", batch_size), ("local_steps", local_steps))
+        )
+        self.local_steps = round(sum(steps) / len(steps))
+        self.steps_of = tuple(steps) if len(set(steps)) > 1 else ()
+        self.batch_of = (*batches, max(batches)) if len(set(batches)) > 1 else ()  # the last: of everybody's data
+        each = [batch * count for batch, count in zip(batches, steps, strict=True)]
+        self.work_of = tuple(len(each) * work / sum(each) for work in each) if len(set(each)) > 1 else ()
         self.arithmetic = arithmetic or Arithmetic()
         self.optimizer = (
             optimizer if isinstance(optimizer, RowOptimizer) else row_optimizer(optimizer or OptimizerSpec())
@@ -81,7 +100,7 @@ class Trainer:
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy_on(task.model, self.device)
         self.constants = keep_at_home(self.template)
-        sampler = Sampler(task.parts, batch_size, self.device)
+        sampler = Sampler(task.parts, max(batches), self.device)
         self.data = TrainingData(task.inputs.to(self.device), task.targets.to(self.device), sampler, task.augment)
         loss = task.loss
         if self.data.is_read and not self.data.targets.is_floating_point():
@@ -104,9 +123,21 @@ class Trainer:
             entries = self.model.layout.parameters
             parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
             self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, lr)
-        stacked = StackedTraining(self.model, self.optimizer, self.data, local_steps)
-        self.forms = possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
+        self.forms = self._forms(self.data)
+        self._forms_of = {max(batches): self.forms}  # by size of batch
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
+
+    def _forms(self, data: TrainingData) -> TrainingForms:
+        stacked = StackedTraining(self.model, self.optimizer, data, self.local_steps)
+        return possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
+
+    def forms_of(self, batch: int) -> TrainingForms:
+        """The forms of training with batches of this size, made when they are first needed."""
+        if batch not in self._forms_of:
+            sampler = Sampler(self.task.parts, batch, self.device)
+            data = TrainingData(self.data.inputs, self.data.targets, sampler, self.task.augment)
+            self._forms_of[batch] = self._forms(data)
+        return self._forms_of[batch]
 
     @property
     def width(self) -> int:
@@ -233,7 +264,28 @@ class Trainer:
         """Trains rows that have everything."""
         if given.on_loan and len(given.rows) > 1:
             given = given._replace(on_loan=False)
-        train, pieces = self.forms.fastest(given), list[TrainedRows]()
+        if not self.batch_of:
+            return self._train(given, self.forms)
+        sizes = [self.batch_of[part] for part in given.parts.tolist()]
+        places = {size: [k for k, one in enumerate(sizes) if one == size] for size in sorted(set(sizes))}
+        if len(places) == 1:
+            return self._train(given, self.forms_of(sizes[0]))
+        return self._train_by_size(given, places)
+
+    def _train_by_size(self, given: TrainingRows, places: Mapping[int, list[int]]) -> TrainedRows:
+        """Trains the rows of each size of batch together, and puts them back in their order."""
+        rows, states = torch.empty_like(given.rows), None if given.state is None else torch.empty_like(given.state)
+        for size, numbers in places.items():
+            chosen = torch.tensor(numbers, device=given.rows.device)
+            piece = given.mapped(itemgetter(chosen))
+            new, state = self._train(piece._replace(on_loan=False), self.forms_of(size))
+            rows[chosen] = new
+            if states is not None and state is not None:
+                states[chosen] = state
+        return TrainedRows(rows, states)
+
+    def _train(self, given: TrainingRows, forms: TrainingForms) -> TrainedRows:
+        train, pieces = forms.fastest(given), list[TrainedRows]()
         with self.arithmetic.products(self.device), one_thread():
             while (start := sum(len(piece.rows) for piece in pieces)) < len(given.rows):
                 most = self._at_once(len(given.rows))
@@ -275,7 +327,7 @@ class Trainer:
         matrix of the optimizer's states, and the numbers of the rows to read and to write.
         """
         wide = len(columns[0]) > min(max(self.wave_sizes, default=0), self.rows_at_once or ANY)
-        if self.forms.in_place is None or wide or self.private is not None:
+        if self.forms.in_place is None or wide or self.batch_of or self.private is not None:
             return False
         try:
             with self.arithmetic.products(self.device):

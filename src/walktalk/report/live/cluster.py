@@ -113,7 +113,7 @@ class ClusterPage:
 
     def _nodes(self) -> Html:
         """The table of the cluster's nodes, a row for each."""
-        titles = ("Node", "Site", "Snapshot", "Walks", "Neighbours", "Iterations", "Loss", "Sent")
+        titles = ("Node", "Site", "State", "Walks", "Neighbours", "Iterations", "Loss", "Sent")
         head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
         rows = [
             tag("tr", tag("th", name, scope="row"), *(tag("td", cell) for cell in self._cells(name)))
@@ -153,10 +153,7 @@ class ClusterPage:
         run["end"] = run["scenes"][-1][1] = float(history["time"].max())  # also where nothing new was seen
         if run["iterations"] is None:  # more were done than could be seen
             run["iterations"] = self.observed.totals
-        run["left_out"] = [
-            "ObservedEvents from answer to answer: what happens in between is not shown.",
-            *run["left_out"],
-        ]
+        run["left_out"] = ["Events from answer to answer: what happens in between is not shown.", *run["left_out"]]
         return {**with_words([{**named, **seen, **run, "curve": curve_of(history)}], "real"), "live": True}
 
 

@@ -69,9 +69,11 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
     drawn = drawings_of(study) if drawings is None else drawings
     incidents = {} if running else incidents_of(study, (drawn["network"] or {}).get("names"))
     labels = [algorithm.title for algorithm in study.spec.algorithms]
+    kind: Kind = "cluster" if study.cluster is not None else "comparison" if is_contest(summary) else "single"
+    told = conclusion_of(summary, names, study.time)
     content = {
         "lead": tag("p", sections.lead(study), class_="lead"),
-        "story": sections.conclusion_html(conclusion_of(summary, names, study.time), names),
+        "story": sections.conclusion_html(told._replace(cards=[]) if kind == "cluster" else told, names),
         "algorithms": sections.algorithms_html(names),
         "results": results_html(summary, finished, study.time),
         "sites": sites_html(study.sites, names, study.cluster is not None),
@@ -82,7 +84,6 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "records": Html("") if running else sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
-    kind: Kind = "cluster" if study.cluster is not None else "comparison" if is_contest(summary) else "single"
     data = {
         "kind": kind,
         "name": study.spec.name,

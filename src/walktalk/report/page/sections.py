@@ -300,7 +300,7 @@ def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster
     rows = [_site_row(str(node), int(samples[node]), {of: wide[of].get(node) for of in wide}) for node in shown]
     last = _site_row("Worst site", None, {(label, key): _worst(key, of) for (label, key), of in wide.items()})
     body = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", last), class_="results sortable")
-    frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Site by site")
+    frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Table of sites")
     whose = OF_CLUSTER if of_cluster else OF_STUDY
     few = f" Of {len(samples):,} sites, the {len(shown)} with the highest loss." if len(shown) < len(samples) else ""
     return together(frame, tag("p", f"{whose}{few}", class_="note"))

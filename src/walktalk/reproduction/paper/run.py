@@ -177,7 +177,7 @@ def check_figure(
 def work_ahead(panels: Sequence[PanelRun]) -> list[tuple[PanelRun, float]]:
     """How many model-steps every panel still has to do: none where it is done, an estimate where runs end by time."""
     return [
-        (run, 0.0 if is_done(run.spec, run.folder) else run.spec.training.local_steps * trainings(run.spec))
+        (run, 0.0 if is_done(run.spec, run.folder) else (run.spec.training.usual_steps or 1) * trainings(run.spec))
         for run in panels
     ]
 

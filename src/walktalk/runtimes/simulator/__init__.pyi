@@ -28,3 +28,4 @@ from .timing import NetworkTiming as NetworkTiming
 from .timing import PoissonTiming as PoissonTiming
 from .timing import RunSetup as RunSetup
 from .timing import Timing as Timing
+from .timing import of_each as of_each

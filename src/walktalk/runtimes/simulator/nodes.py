@@ -127,6 +127,8 @@ class Trainings:
         seconds = self.stopwatch.training_time(node)
         if effect[2]:  # the protocol's own number of steps; what a training takes is said of one as the study has it
             seconds *= effect[2] / self._setup.local_steps
+        elif self._setup.work:
+            seconds *= self._setup.work[node]
         if self._learns:
             self.usual[node].observe(seconds)
         self._agenda.put(seconds, TRAINED, training)
@@ -143,7 +145,7 @@ class Trainings:
             interpreter.forget_result(node)
         else:
             interpreter.iteration += 1
-            steps = training.steps or setup.local_steps
+            steps = training.steps or (setup.steps_of[node] if setup.steps_of else setup.local_steps)
             self._nodes.give(node, made(Trained, (training.slot, training.walk, setup.lr, steps)))
         if self._queue and node not in self.under_way and self._waiting.get(node):
             self._begin(node, self._waiting[node].popleft())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from walktalk.protocols import Apply, Arrival, Differentiate, Encode, Message, MixEveryone, Send, Train, control_bytes
 from walktalk.records import TraceRow
-from walktalk.runtimes.semantics import Encoded, Interpreter, Packed, Releases, Scale, Work
+from walktalk.runtimes.semantics import Encoded, Interpreter, Packed, Releases, Scale, StepFactors, Work
 from walktalk.runtimes.simulator.schedule import (
     ANYTHING,
     NO_STATE,
@@ -42,13 +42,21 @@ class Recording:
         self.interpreter = self._interpret(messages)
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
         self.states_under_way: dict[int, int] = {}  # messages that hold optimizer states
+        self.states_to_come: dict[int, int] = {}  # where parts of models are private: trainings -> the states they make
+        self.states_of_nodes: dict[int, int] = {}  # likewise: nodes -> the states that their trainings have left
         self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
+        self.counts = dict(enumerate(setup.samples))  # node -> how much it counts
+        self.begun = dict.fromkeys(self.counts, 0)  # node -> how many trainings
+        self._unlooked = 0  # trainings until factors are looked at
+        weighs = setup.protocol.weighs_nodes
+        counts = setup.objective.changes_steps and not setup.protocol.pools_data and bool(self.counts)
+        self.steps = StepFactors(setup.objective, weighs) if counts else None
         self._evaluated_at = -1  # after how many events
 
     def _interpret(self, messages: Mapping[str, Arrival]) -> Interpreter[Terms]:
         setup, privacy = self._setup, self._setup.protocol.privacy
         sizes = (setup.model_bytes, setup.state_bytes, setup.local_steps)
-        scale = Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes)
+        scale = Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes, setup.steps_of)
         return Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(),
             messages,
@@ -68,12 +76,15 @@ class Recording:
         setup, interpreter = self._setup, self.interpreter
         key, sent = self.keys.getrandbits(63), interpreter.traffic.bytes * 8
         lr = setup.lr * setup.schedule(setup.stop.progress(interpreter.iteration, self._agenda.now, sent))
-        work = interpreter.begin_training(node, effect, number, key, lr)
+        factor = 1.0 if self.steps is None else self._step_factor(self.steps, node)
+        work = interpreter.begin_training(node, effect, number, key, lr, factor)
         if not setup.keep_schedule:
             return work, ANYTHING
         state_in, state_out = NO_STATE if work.state is None else work.state, NO_STATE
         if interpreter.keeps_states:
             interpreter.states[interpreter.state_owner(node, effect.slot)] = state_out = self.notebook.new_state()
+            if setup.private:
+                self.states_to_come[number] = state_out
         result = self.notebook.trained(
             work, setup.graph.nodes if setup.protocol.pools_data else node, state_in, state_out
         )
@@ -81,9 +92,20 @@ class Recording:
         self.under_way[-1 - number] = (*held, *result)
         return work, result
 
+    def _step_factor(self, steps: StepFactors, node: int) -> float:
+        """Times which this node's gradients count now; looked at anew once in as many trainings as there are nodes."""
+        self.begun[node] += 1
+        self._unlooked -= 1
+        if self._unlooked < 0:
+            steps.look(self.counts, self.begun)
+            self._unlooked = len(self.counts)
+        return steps.factors.get(node, 1.0)
+
     def lose_training(self, training: Training) -> None:
         """A training is not under way any more."""
         self.under_way.pop(-1 - training.number, None)
+        if training.number in self.states_to_come:
+            self.states_of_nodes[training.node] = self.states_to_come.pop(training.number)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -162,11 +184,11 @@ class Recording:
         )
 
     def states(self) -> tuple[int, ...]:
-        """The state of every node, in which its private part is; who trains for all has everybody's."""
-        states, nodes = self.interpreter.states, range(self._setup.graph.nodes)
+        """The state of every node after its last training, with its private part; who trains for all has it for all."""
+        states, nodes = self.states_of_nodes, range(self._setup.graph.nodes)
         if self._setup.protocol.pools_data:
             return (next(iter(states.values()), NO_STATE),) * len(nodes)
-        return tuple(states.get((node, ""), NO_STATE) for node in nodes)
+        return tuple(states.get(node, NO_STATE) for node in nodes)
 
     def output(self) -> Terms:
         """The model that is measured and handed out."""
@@ -181,7 +203,8 @@ class Recording:
             holders += [packed.content for slots in interpreter.encodings.values() for packed in slots.values()]
             holders += self.under_way.values()
         live = {value for terms in holders for value, _ in terms}
-        states = [] if finished else sorted({*interpreter.states.values(), *self.states_under_way.values()})
+        kept = (*self.states_under_way.values(), *self.states_of_nodes.values(), *self.states_to_come.values())
+        states = [] if finished else sorted({*interpreter.states.values(), *kept})
         chunk = Chunk(notebook.ops, sorted(live), states, self.trace, finished)
         self.noted += len(self.trace)
         notebook.ops, self.trace = [], []

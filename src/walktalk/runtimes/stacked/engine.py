@@ -14,7 +14,7 @@ from walktalk.records import TraceRow
 from walktalk.runtimes.semantics import FLOAT_BYTES
 from walktalk.runtimes.simulator import INITIAL_VALUE, Chunk, RunSetup, Simulation
 from walktalk.runtimes.stacked.executor import Executor
-from walktalk.runtimes.stacked.measurements import Measurement, RowTrainer, averaging_of, parameters_of
+from walktalk.runtimes.stacked.measurements import Measurement, RowTrainer, averaging_of, parameters_of, steps_of
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
 
 
@@ -72,11 +72,16 @@ class Engine:
     def fitted(self, setup: RunSetup) -> RunSetup:
         """A run with what the trainer knows of the models and the data."""
         beside = self.trainer.width - parameters_of(self.trainer)
-        samples = tuple(getattr(self.trainer, "samples", ())[: setup.graph.nodes]) or setup.samples
+        sizes = getattr(self.trainer, "samples", ())[: setup.graph.nodes]
+        samples = setup.objective.counts(sizes, setup.graph.names) if sizes else setup.samples
         steps, size = self.trainer.local_steps, FLOAT_BYTES * beside
         averages = averaging_of(self.trainer, setup.protocol) is not None
         known = replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)
-        return replace(known, averages=averages, private=getattr(self.trainer, "private", None) is not None)
+        known = replace(known, averages=averages, private=getattr(self.trainer, "private", None) is not None)
+        if setup.protocol.pools_data:  # what is trained is on everybody's data, not on a node's
+            return known
+        work = tuple(getattr(self.trainer, "work_of", ()))
+        return replace(known, steps_of=steps_of(self.trainer), work=work)
 
     def put(self, values: list[tuple[int, int, Tensor]]) -> None:
         """Give values from outside a row, (run, value, content)."""

@@ -44,6 +44,12 @@ def parameters_of(trainer: RowTrainer) -> int:
     return count
 
 
+def steps_of(trainer: RowTrainer) -> tuple[int, ...]:
+    """Local steps by part of the data, where not all have the same number; else nothing."""
+    found: tuple[int, ...] = getattr(trainer, "steps_of", ())
+    return found
+
+
 class Averaging(Interface):
     """How means of models are made, where that is more than a sum of their numbers."""
 

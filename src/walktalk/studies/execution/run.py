@@ -284,7 +284,7 @@ def _recorded(base: Foundation, ready: Preparation, folder: StudyFolder, how: Ex
     if how.workers == "ray":
         return RayCrew(again, ready.runs, folder, how.progress, how.device, how.memory).run(how.resume)
     devices = devices_of(str(ready.trainer.device))
-    steps = estimated_trainings(ready.runs) * spec.training.local_steps
+    steps = estimated_trainings(ready.runs) * ready.trainer.local_steps
     processes = how.workers if how.workers is not None else workers_that_pay(ready.runs, steps, devices)
     if processes > 1 and (fork_is_safe() or (base.user_task is None and travels(spec))):
         work = dealt(shares(ready.runs, processes, one_by_one=ready.trainer.best_width == 1), devices)
@@ -355,8 +355,7 @@ def run_studies(studies: Mapping[Path, StudySpec], *, device: str = "auto", repo
             done = [run_study(studies[group[0]], group[0], resume=True, device=device, progress=told)]
         else:
             done = run_at_once({folder: studies[folder] for folder in group}, device=device, progress=told)
-        local_steps = studies[group[0]].training.local_steps
-        steps += local_steps * sum(run.trainings for result in done for run in result.runs)
+        steps += sum(result.steps for result in done)
     return steps
 
 

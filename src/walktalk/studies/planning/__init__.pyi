@@ -15,6 +15,7 @@ from .build import build_trainer as build_trainer
 from .build import check_links as check_links
 from .build import matched as matched
 from .build import pick_device as pick_device
+from .build import work_of_nodes as work_of_nodes
 from .foundation import AlgorithmLike as AlgorithmLike
 from .foundation import Foundation as Foundation
 from .foundation import NetworkLike as NetworkLike

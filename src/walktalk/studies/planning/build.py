@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
 from walktalk.learning import Arithmetic, EvaluationSamples, Schedule, Task, Trainer, row_optimizer, tasks
 from walktalk.protocols import Protocol
 from walktalk.records import HistoryRow, TraceRow
-from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
 from walktalk.runtimes.simulator import (
     FaultPlan,
     NetworkTiming,
@@ -28,8 +29,9 @@ from walktalk.runtimes.simulator import (
     Timing,
     absences,
     knows_everybody,
+    of_each,
 )
-from walktalk.studies.spec import StudySpec, TimingSpec
+from walktalk.studies.spec import EpochsSpec, StudySpec, TimingSpec
 
 # -- One run of a study: under which conditions, as it is planned, how far it is, what it leaves ----------------------
 
@@ -57,6 +59,7 @@ class Conditions:
     rate: Callable[[float], float]  # progress -> factor on the learning rate
     local_steps: int = 1  # of a training, where a protocol does not say
     statistics_bytes: int = 0  # of those of a model, that codecs leave as they are
+    objective: Objective = field(default_factory=Objective)  # what is minimized
     private: bool = False  # whether parts of models are, in the states of nodes
 
     def setup(self, plan: AlgorithmPlan, root: Seed, repetition: int = 0, faults: FaultPlan | None = None) -> RunSetup:
@@ -84,6 +87,7 @@ class Conditions:
             statistics=self.statistics_bytes > 0,
             statistics_bytes=self.statistics_bytes,
             faults=faults or FaultPlan(),
+            objective=self.objective,
         )
 
 
@@ -167,7 +171,8 @@ def build_timing(spec: StudySpec) -> Timing:
     if timing.model == "poisson":
         return PoissonTiming(timing.d)
     given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth", "jitter", "slow_start")}
-    given |= {name: getattr(timing, name) for name in ("up", "down")}
+    ends = {name: getattr(timing, name) for name in ("up", "down")}
+    given |= {name: tuple(rates) if isinstance(rates, list) else rates for name, rates in ends.items()}
     return NetworkTiming(
         compute=timing.compute,
         spread=timing.spread,
@@ -242,7 +247,44 @@ def build_task_of(spec: StudySpec, nodes: int, node: tasks.Node) -> Task:
     return tasks.build_part(spec.task.name, nodes, seed, node, **spec.task.settings)
 
 
-def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None) -> Trainer:
+def work_of_nodes(spec: StudySpec, task: Task, node: tasks.Node | None = None) -> tuple[Counted, Counted]:
+    """Batch size and local steps of a training: one number each, or one for each part of the task.
+
+    Args:
+        spec: The study.
+        task: The whole of it, or the part of one node.
+        node: Whose part, where the task is one node's.
+    """
+    training = spec.training
+    if isinstance(training.batch_size, int) and isinstance(training.local_steps, int):
+        return training.batch_size, training.local_steps
+    batches = _of_parts("training.batch_size", training.batch_size, task, node)
+    if isinstance(training.local_steps, EpochsSpec):
+        over = training.local_steps.epochs
+        return batches, [
+            max(1, round(over * len(part) / batch)) for part, batch in zip(task.parts, batches, strict=True)
+        ]
+    return batches, _of_parts("training.local_steps", training.local_steps, task, node)
+
+
+Counted: TypeAlias = int | list[int]
+
+
+def _of_parts(name: str, given: int | list[int] | dict[str, int], task: Task, node: tasks.Node | None) -> list[int]:
+    """A number for each part of a task, of one for all, a list with one for each node, or numbers by name."""
+    if node is None or task.nodes > 1 or isinstance(given, int):
+        return [int(one) for one in of_each(name, given, task.nodes, task.names)]
+    called = node.name or str(node.number)
+    each: dict[str, int] = given if isinstance(given, dict) else {str(number): one for number, one in enumerate(given)}
+    found = each.get(called, each.get(str(node.number)))
+    if found is None:
+        raise SpecError(f"{name}: node {called!r} is missing; give one number for all, or one for each node")
+    return [found]
+
+
+def build_trainer(
+    spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None, node: tasks.Node | None = None
+) -> Trainer:
     """What trains the models of a study.
 
     Args:
@@ -250,16 +292,19 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         task: What is learned: the whole of it, or the part of one node.
         device: auto, cpu or cuda.
         samples: Of the training data, for a measurement; the study's own number, if left out.
+        node: Whose data it is, where the task is the part of one node.
     """
+    batches, steps = work_of_nodes(spec, task, node)
     trainer = Trainer(
         task,
-        batch_size=spec.training.batch_size,
-        local_steps=spec.training.local_steps,
+        batch_size=batches,
+        local_steps=steps,
         optimizer=row_optimizer(spec.optimizer.build(), spec.training.clip_norm),
         device=pick_device(device),
         evaluation=EvaluationSamples(
             spec.evaluate.samples if samples is None else samples,
             spec.evaluate.nodes if task.nodes > 1 else None,  # one node has its own samples only
+            evaluation_weights(spec.minimizes, task),
         ),
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
@@ -272,6 +317,13 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
             "batch"
         )
     return trainer
+
+
+def evaluation_weights(objective: Objective, task: Task) -> tuple[int, ...] | None:
+    """How much the loss of every node counts in that of all; None where every sample counts alike."""
+    if task.nodes == 1 or objective.weights in ("published", "samples"):
+        return None
+    return objective.counts([len(part) for part in task.parts], task.names)
 
 
 def pick_device(name: str) -> str:

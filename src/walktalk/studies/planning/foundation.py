@@ -69,8 +69,9 @@ class Foundation:
             timing=build_timing(spec),
             evaluate=build_evaluate(spec),
             rate=build_rate(spec),
-            local_steps=spec.training.local_steps,
+            local_steps=trainer.local_steps,
             private=trainer.private is not None,
+            objective=spec.minimizes,
         )
 
     def initial_seed(self, repetition: int) -> int:

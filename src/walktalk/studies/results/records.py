@@ -161,6 +161,12 @@ class StudyResult:
     trainer: Trainer | None = field(default=None, repr=False)  # what trained the models
     sites: pd.DataFrame | None = None  # how good each algorithm's model is on every site's data; None: not measured
 
+    @property
+    def steps(self) -> int:
+        """How many local steps all runs have made together, where this process trained them."""
+        local_steps = 0 if self.trainer is None else self.trainer.local_steps
+        return local_steps * sum(run.trainings for run in self.runs)
+
     def __repr__(self) -> str:
         algorithms = len(dict.fromkeys(run.label for run in self.runs))
         there = "in memory" if self.folder is None else f"in {self.folder}"

@@ -20,6 +20,7 @@ from .sources import nested as nested
 from .sources import preset_names as preset_names
 from .sources import preset_text as preset_text
 from .sources import read_study as read_study
+from .study import EpochsSpec as EpochsSpec
 from .study import StudySpec as StudySpec
 from .study import TimingSpec as TimingSpec
 from .sweep import load_specs as load_specs

@@ -59,6 +59,9 @@ def _by_name(value: object) -> object:
     return {str(name): one for name, one in value.items()} if isinstance(value, dict) else value
 
 
+Counts = Annotated[Whole | list[Whole] | dict[str, Whole], BeforeValidator(_by_name)]
+"""A whole number for all nodes, a list with one for each, or numbers by the nodes' names."""
+
 Numbers = Annotated[float | list[float] | dict[str, float], BeforeValidator(_by_name)]
 """A number for all nodes, a list with one for each, or numbers by the nodes' names."""
 
@@ -91,8 +94,12 @@ def _up_to_a_value(loc: list[str], root: type[BaseModel]) -> list[str]:
     for depth, part in enumerate(loc):
         section = _section(root, loc[:depth])
         field = section.model_fields.get(part) if section else None
-        if field is not None and not _models(field.annotation):
-            return [*loc[: depth + 1], *(more for more in loc[depth + 1 :] if more.isdecimal())]
+        if field is None or (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            continue  # what stands in a section is a key, known or not
+        inner = [name for model in _models(field.annotation) for name in model.model_fields]
+        further = loc[depth + 1 :]
+        if further and not further[0].isdecimal() and further[0] not in inner:
+            return [*loc[: depth + 1], *(more for more in further if more.isdecimal())]
     return loc
 
 

@@ -9,19 +9,33 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ConfigDict, model_validator
 
 from walktalk.core.errors import SpecError
 from walktalk.core.settings import misfit
+from walktalk.learning import tasks
 from walktalk.protocols import Described, together
 from walktalk.records import folder_name
-from walktalk.runtimes.semantics import OptimizerState
+from walktalk.runtimes.semantics import CAP, Objective, OptimizerState
 from walktalk.runtimes.simulator import lines_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec
-from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, Numbers, OptimizerSpec, Section, TaskSpec, Whole, key
+from walktalk.studies.spec.sections import (
+    Counts,
+    FaultSpec,
+    NetworkSpec,
+    Numbers,
+    OptimizerSpec,
+    Section,
+    TaskSpec,
+    Whole,
+    allowed_text,
+    key,
+)
 
 COUNT = "a whole number from 1 to 1e15"  # beyond it a float, as times and bits are, no longer counts by ones
 SECONDS = "a number from 1e-9 to 1e9 (seconds)"
+WHOLE_EACH = "a whole number from 1 to 1e6, a list with one for each node, or numbers by node"
 SECONDS_EACH = "a number from 1e-9 to 1e9 (seconds), a list with one for each node, or numbers by node"
 RATE = "a number from 1e-3 to 1e18 (bit/s)"
 
@@ -29,15 +43,23 @@ RATE = "a number from 1e-3 to 1e18 (bit/s)"
 RATES = "a number from 1e-3 to 1e18 (bit/s), or a list with one for each node"
 
 
-def _listed(given: float | list[float] | dict[str, float]) -> list[float]:
+def _listed(given: Any) -> list[float]:
     return given if isinstance(given, list) else list(given.values()) if isinstance(given, dict) else [given]
+
+
+class EpochsSpec(Section):
+    """Local steps by how much data a node has: as many as its batches need to go over it that often."""
+
+    epochs: float = key(1.0, "a number from 1e-6 to 1e6", "how often", ge=1e-6, le=1e6)
 
 
 class TrainingSpec(Section):
     """One local training: what a node does between two messages."""
 
-    batch_size: Whole = key(32, "a whole number from 1 to 1e6", "samples per step", ge=1, le=1e6)
-    local_steps: Whole = key(5, "a whole number from 1 to 1e6", "optimizer steps in one iteration", ge=1, le=1e6)
+    batch_size: Counts = key(32, WHOLE_EACH, "samples per step, at all nodes or at each")
+    local_steps: Counts | EpochsSpec = key(
+        5, f"{WHOLE_EACH}, or {{epochs: 1}}", "optimizer steps in one iteration; epochs: as many as a node's data needs"
+    )
     optimizer_state: OptimizerState = key(
         "visit", "visit, walk, node", "where its memory lives: nowhere, with the walk, at the node"
     )
@@ -54,6 +76,78 @@ class TrainingSpec(Section):
         gt=0,
         le=1e30,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """A mapping with the one key epochs is no number of a node that is called so."""
+        steps = given.get("local_steps") if isinstance(given, dict) else None
+        if not isinstance(steps, dict) or set(steps) != {"epochs"}:
+            return given
+        over = steps["epochs"]
+        if isinstance(over, bool) or not isinstance(over, (int, float)) or not 1e-6 <= over <= 1e6:
+            raise misfit("local_steps.epochs", over, allowed_text(EpochsSpec, "epochs"))
+        return {**given, "local_steps": EpochsSpec(epochs=over)}
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainingSpec:
+        for name in ("batch_size", "local_steps"):
+            given = getattr(self, name)
+            if isinstance(given, EpochsSpec):
+                continue
+            if not all(1 <= count <= 1e6 for count in _listed(given) or [0]):
+                raise misfit(name, given, allowed_text(type(self), name))
+        return self
+
+    @property
+    def usual_batch(self) -> int:
+        """Samples per step, mean over nodes."""
+        return round(float(np.mean(_listed(self.batch_size))))
+
+    @property
+    def usual_steps(self) -> int | None:
+        """Optimizer steps in one iteration, mean over nodes; None where data says how many."""
+        if isinstance(self.local_steps, EpochsSpec):
+            return None
+        return round(float(np.mean(_listed(self.local_steps))))
+
+
+class ObjectiveSpec(Section):
+    """Whose loss is minimized, by every algorithm: Σ w_i f_i, f_i being the mean loss over the samples of node i."""
+
+    weights: str | dict[str, Any] | None = key(
+        None,
+        "published, samples, sites, or a number for each node by its name",
+        "what nodes count: by their samples, alike, as declared, or as each algorithm was published; if left out "
+        "samples, and published for the tasks of walktalk itself",
+    )
+    cap: float = key(
+        CAP,
+        "a number above 0, at most 1e6",
+        "the most that a node's learning rate is multiplied by; where it would be more, all rates are smaller alike",
+        gt=0,
+        le=1e6,
+    )
+    equal_pace: bool = key(
+        False, "true or false", "nodes that train more often than others make smaller steps, so that they count no more"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """A word alone says the weights; a node may be called by its number."""
+        given = {"weights": given} if isinstance(given, str) else given
+        if isinstance(given, dict) and isinstance(given.get("weights"), dict):
+            return {**given, "weights": {str(name): weight for name, weight in given["weights"].items()}}
+        return given
+
+    @model_validator(mode="after")
+    def _fits(self) -> ObjectiveSpec:
+        try:
+            Objective("samples" if self.weights is None else self.weights, self.cap, self.equal_pace)  # type: ignore[arg-type]
+        except SpecError as error:
+            raise ValueError(str(error).removeprefix("objective.")) from error
+        return self
 
 
 class ScheduleSpec(Section):
@@ -240,6 +334,7 @@ class StudySpec(Section):
     network: NetworkSpec = key({}, "a section", "who may talk to whom")
     task: TaskSpec = key({}, "a section", "what is learned, and how the data is split")
     training: TrainingSpec = key({}, "a section", "one local training")
+    objective: ObjectiveSpec = key({}, "a section, or the weights alone", "whose loss is minimized")
     optimizer: OptimizerSpec = key({}, "a section", "the optimizer")
     schedule: ScheduleSpec = key({}, "a section", "the learning rate over a run")
     timing: TimingSpec = key({}, "a section", "how long things take")
@@ -261,6 +356,14 @@ class StudySpec(Section):
     def described(self) -> dict[str, Described]:
         """What its algorithms say of themselves, by label; no two have the same title or colour."""
         return together(algorithm.described() for algorithm in self.algorithms)
+
+    @property
+    def minimizes(self) -> Objective:
+        """What every algorithm aims at; the tasks of this package have the papers' objectives, if nothing is said."""
+        given, task = self.objective, self.task
+        ours = str(task.settings.get("called", task.name)) in tasks.OURS
+        weights = given.weights or ("published" if ours else "samples")
+        return Objective(weights, given.cap, given.equal_pace)  # type: ignore[arg-type]
 
     @model_validator(mode="after")
     def _fits(self) -> StudySpec:

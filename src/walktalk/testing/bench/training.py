@@ -117,7 +117,7 @@ def study_against_loop(name: str, changes: Sequence[str], what: str, say: Say) -
         seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
     say("the plain loop again: the machine may have become busier")
     after = plain_steps_per_second()
-    steps = len(result.runs) * spec.stop.iterations * spec.training.local_steps
+    steps = len(result.runs) * spec.stop.iterations * (spec.training.usual_steps or 1)
     details = {
         "seconds": seconds,
         "model_steps": steps,

@@ -26,7 +26,7 @@ from walktalk.runtimes.peers.node.event_log import Copy
 from walktalk.runtimes.peers.node.state import Clock, NodeSetup
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM
 from walktalk.runtimes.semantics import FLOAT_BYTES, Contents, Encoded, Interpreter, Packed, Releases, Scale, is_mean
-from walktalk.runtimes.stacked import Averaging, RowTrainer, averaging_of, parameters_of
+from walktalk.runtimes.stacked import Averaging, RowTrainer, averaging_of, parameters_of, steps_of
 from walktalk.transforms.codecs import Bytes, decode_model, encode_model, model_size
 from walktalk.transforms.rules import Privacy, Spent, rule_named
 
@@ -366,4 +366,6 @@ class Models:
 def _scale(setup: NodeSetup, trainer: RowTrainer) -> Scale:
     sizes = (FLOAT_BYTES * trainer.width, FLOAT_BYTES * trainer.state_width)
     beside = trainer.width - parameters_of(trainer)
-    return Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
+    steps, part = steps_of(trainer), setup.around.node if setup.part is None else setup.part
+    own = steps[part] if steps else trainer.local_steps
+    return Scale(*sizes, own, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)

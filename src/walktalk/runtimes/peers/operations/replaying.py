@@ -33,7 +33,7 @@ from walktalk.runtimes.semantics import (
     Work,
 )
 from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, RunSetup, ScheduleRecorder, Terms
-from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of
+from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of, steps_of
 from walktalk.transforms.rules import Privacy
 
 
@@ -94,7 +94,8 @@ class Reader(Watcher[Terms]):
         beside = trainer.width - parameters_of(trainer)
         self.notebook = ScheduleRecorder(beside > 0, averaging_of(trainer) is not None)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
-        scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
+        steps = steps_of(trainer)
+        scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside, steps)
         self.interpreter = Interpreter(self.notebook, setup.messages, scale, releases=Releases(setup.privacy))
         self.player = Player(self.interpreter, self, setup.nodes, ((INITIAL_VALUE, 1.0),))
         self.time = 0.0
