@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # also runs where nothing is installed
 
 from walktalk.core.seeds import Seed
-from walktalk.learning.data.files import cifar_batch
+from walktalk.learning.data import cifar_batch
 from walktalk.learning.partition import balanced_dirichlet, even_dirichlet
 
 WORKERS, ALPHA, SPLITS = 16, 0.1, 300

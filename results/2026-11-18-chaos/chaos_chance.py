@@ -27,7 +27,7 @@ from walktalk.protocols import MultiWalk
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.stacked import Engine
 from walktalk.studies.planning import Preparation, build_trainer, prepare
-from walktalk.testing.chaos import Storm
+from walktalk.testing.chaos import ChaosPlan
 
 EVERY = 20  # iterations between two measurements, as in a round
 STRETCHES = {"short": (3100, 3900), "long": (3400, 4500)}  # iterations that rounds were, and are, judged by
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where the CSV file goes")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    ready = prepare(Storm().spec(options.seed), "cpu")
+    ready = prepare(ChaosPlan().spec(options.seed), "cpu")
     rows = []
     for node in range(ready.runs[0].setup.graph.nodes):
         rows += by_stretch(ready, node, losses(ready, node, options.runs))

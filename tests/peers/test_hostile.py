@@ -153,6 +153,31 @@ def test_a_node_stands_aside_where_most_neighbours_listen_to_another_of_its_name
         assert not node.health.is_stuck  # else it would be started again, and the other one would not be heard
 
 
+@pytest.mark.parametrize("from_the_start", [False, True])
+def test_silence_earns_nobody_a_count(from_the_start: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member was silent for 50 s and said one number: a run of 40,000 iterations ended after 857."""
+    now = [1000.0]
+    monkeypatch.setattr("walktalk.runtimes.peers.node.tally.time.monotonic", lambda: now[0])
+    tally, done, lasted = Tally(0, 3), 0, 0.0
+    for _ in range(80):  # 20 s in which everybody does five in a second
+        now[0], lasted, done = now[0] + 0.25, lasted + 0.25, int(5 * (lasted + 0.25))
+        tally.remember(done, 0)
+        tally.hear(1, tally_note((1, done, 0, 0, int(4 * lasted) + 1, 0.5, 1), clock=lasted))
+        if not from_the_start:
+            tally.hear(2, tally_note((2, done, 0, 0, int(4 * lasted) + 1, 0.5, 1), clock=lasted))
+    assert tally.iterations == (2 if from_the_start else 3) * done
+    now[0], lasted = now[0] + 50.0, lasted + 50.0
+    for moment in range(1000, 1400):  # however often it says so
+        tally.hear(2, tally_note((2, 40_000, 0, 0, moment, 0.5, 1), clock=lasted))
+    assert tally.counts[2].iterations <= done + 4 * 5 * (70 if from_the_start else 50) + 20
+    extra = 5 * 50
+    for _ in range(400):  # the other one has truly become three times as fast, and is believed
+        now[0], lasted = now[0] + 0.25, lasted + 0.25
+        extra += 4
+        tally.hear(1, tally_note((1, done + extra, 0, 0, int(4 * lasted) + 1, 0.5, 1), clock=lasted))
+    assert tally.counts[1].iterations == done + extra
+
+
 def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
     tally, before = Tally(0, 4), time.monotonic()
     tally.hear(1, tally_note((1, 10, 0, 0, 1, 0.5, 1), (2, 10, 0, 0, 1, 0.5, 1), clock=1.0))

@@ -18,7 +18,7 @@ from walktalk.protocols import AsyncGossip, Message, MultiWalk, NetworkView, Pro
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, finished_before
 from walktalk.runtimes.peers.identity.handshake import Hello, encode_hello
 from walktalk.runtimes.peers.wire.messages import Stamp
-from walktalk.runtimes.semantics import Stop
+from walktalk.runtimes.semantics import Objective, Stop
 from walktalk.testing.cluster import SECONDS, SlowTrainer, endpoints, running
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
@@ -51,6 +51,21 @@ def test_a_run_ends_and_its_trace_gives_the_same_models(protocol: Protocol, tmp_
     start = ((cluster.trainer.initial().numpy() - cluster.trainer.centres[-1]) ** 2).sum()
     end = ((replay.output() - cluster.trainer.centres[-1]) ** 2).sum()
     assert end < start
+
+
+def test_nodes_learn_how_much_the_others_count(tmp_path: Path) -> None:
+    """From their progress; then steps are as long as the objective wants, and the trace says so."""
+    objective, sizes = Objective("samples"), (40, 1, 1, 1)
+    with running(
+        AsyncGossip(), graphs.complete(4), tmp_path, Stop(iterations=160), samples=sizes, objective=objective
+    ) as cluster:
+        cluster.wait()
+    trace = cluster.trace()
+    last = {row.node: row.detail.get("factor", 1.0) if row.detail else 1.0 for row in trace if row.event == "train"}
+    assert last == pytest.approx({0: 2.0, 1: 0.05, 2: 0.05, 3: 0.05})
+    replay = cluster.replay()
+    for node, interpreter in enumerate(node.models.interpreter for node in cluster.nodes):
+        np.testing.assert_allclose(interpreter.output.members[node].numpy(), replay.members[node], rtol=1e-4, atol=1e-5)
 
 
 def test_every_message_that_was_sent_and_taken_is_in_the_trace_once(tmp_path: Path) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.peers.test_joining import crowd, wait_for
-from walktalk.graphs import cycle
-from walktalk.protocols import MultiWalk
-from walktalk.runtimes.peers import credentials, make_certificates
+from walktalk.graphs import complete, cycle
+from walktalk.protocols import AsyncGossip, Message, MultiWalk
+from walktalk.runtimes.peers import Delivery, Parcel, Stamp, credentials, make_certificates
 from walktalk.runtimes.peers.identity.authority import open_authority, revoke_certificates
 from walktalk.runtimes.peers.identity.signed_statements import SignedStatements
 from walktalk.runtimes.peers.node.progress import End
 from walktalk.runtimes.peers.node.tally import FASTEST, Tally
 from walktalk.runtimes.semantics import Stop
+from walktalk.testing.cluster import done
 
 NAMES = ("a", "b", "c")
 ENTRY = struct.Struct("<IQQBQfI")
@@ -139,3 +140,29 @@ def test_counts_of_nodes_that_are_no_neighbours_are_heard(tmp_path: Path) -> Non
         wait_for(lambda: 2 in first.counts and first.counts[2].iterations > 3)
         assert 2 not in made.nodes["n0"].members.view.neighbours
         assert not made.nodes["n0"].state.refused
+
+
+def test_standing_aside_needs_what_the_later_life_has_signed(tmp_path: Path) -> None:
+    """The last living neighbour lied once about a later life, and a node stood aside for ever."""
+    with crowd(tmp_path, AsyncGossip(), complete(3), certified=True) as made:
+        node, other = made.nodes["n1"], made.nodes["n0"]
+        later = node.link.incarnation + 1000
+        for liar in (0, 2):
+            node.link.duplicate_names.told(later, liar)
+        own, theirs = node.progress.statements, other.progress.statements
+        assert own is not None
+        assert theirs is not None
+        for lie in (theirs.signed_life(1, later), b"", own.signed_life(0, later), bytes(60)):
+            node.inbox.arrived(
+                Delivery(Parcel(0, 1, Message("later", note=lie)), None, Stamp(other.link.incarnation, 9))
+            )
+        before = done(node)
+        wait_for(lambda: done(node) > before + 5)
+        assert not node.state.aside
+        assert node.health.status()["state"] != "aside"
+        truth = Message("later", note=own.signed_life(1, later))  # as its twin has signed it, with the same key
+        node.inbox.arrived(Delivery(Parcel(0, 1, truth), None, Stamp(other.link.incarnation, 9)))
+        for neighbour in (0, 2):
+            node.link.duplicate_names.told(later, neighbour)
+        wait_for(lambda: node.state.aside)
+        assert node.status()["state"] == "aside"

@@ -233,6 +233,8 @@ def test_all_that_a_protocol_says_of_itself_is_asked_of_the_one_inside():
     asked_of_all = {name for name in dir(Protocol) if not name.startswith("_")}
     itself = {"name", "usual", "pools_data", "check_momentum"}  # what pools data sends nothing; made of what is asked
     itself |= {"also_known_as", "known_forms", "proved", "bound"}  # the field's names and theory are of what is inside
+    itself |= {"other_forms", "listed_last"}  # of a class, as `usual` is
+    itself |= {"elastic", "hardened"}  # what `nodes_come_and_go` and `resilient_form` are made of, which are asked
     assert asked_of_all - itself <= {*vars(Compressed), *vars(Wrapped)}
 
 

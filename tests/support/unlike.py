@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from walktalk.learning import TrainingRows
 from walktalk.protocols import NetworkView, Protocol
 from walktalk.protocols.machine import row_of
 from walktalk.records import TraceRow
-from walktalk.runtimes.semantics import Evaluate, Stop
+from walktalk.runtimes.semantics import Evaluate, Objective, Stop
 from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, RunSetup, Timing
 from walktalk.runtimes.stacked import Engine
 from walktalk.testing import QuadraticTrainer
@@ -50,8 +50,10 @@ class Unlike(QuadraticTrainer):
         """Of all nodes, each at its own row."""
         return self.curvatures * (x - self.centres[:-1])
 
-    def optimum(self) -> np.ndarray:
-        return np.asarray((self.curvatures * self.centres[:-1]).sum(0) / self.curvatures.sum(0))
+    def optimum(self, weights: Sequence[float] | None = None) -> np.ndarray:
+        """Of all nodes counted alike, or by weights."""
+        a = self.curvatures * (1.0 if weights is None else np.asarray(weights)[:, None])
+        return np.asarray((a * self.centres[:-1]).sum(0) / a.sum(0))
 
 
 @dataclass
@@ -81,6 +83,7 @@ def run(
     seed: int = 1,
     faults: FaultPlan = FaultPlan(),
     momentum: float = 0.0,
+    objective: Objective = Objective(),
 ) -> Ended:
     """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
     protocol.check_graph(graph)
@@ -94,7 +97,9 @@ def run(
     )
     if momentum:
         setup = replace(setup, optimizer_state="node", state_bytes=4 * trainer.state_width)
-    engine = Engine(trainer, [replace(setup, schedule=schedule, faults=faults)], [trainer.initial()])
+    engine = Engine(
+        trainer, [replace(setup, schedule=schedule, faults=faults, objective=objective)], [trainer.initial()]
+    )
     trace = engine.advance(0.5).traces.get(0, [])
     what = engine.simulations[0].interpreter
 

@@ -206,7 +206,9 @@ def advise(
         graph: Who may talk to whom: a graph of ours or networkx's, or a topology's name.
         training: How models are trained; keywords beside it replace its fields.
     """
+    goal_of = {name: keywords.pop(name) for name in ("objective",) if name in keywords}
     how, rest = split_keywords(advise, training, keywords)
+    rest |= goal_of
     options = AdviceOptions(**rest)
     if options.budget is not None and options.target_loss is not None:
         raise SpecError("budget and target_loss exclude each other: the lowest loss, or the cheapest way to a loss")
@@ -259,7 +261,7 @@ def study_from_arguments(
         keys: The study's other keys, such as its name.
     """
     said = {name: value for name, value in training.settings.items() if value is not None}
-    seed, init = said.pop("seed"), said.pop("init", None)
+    seed, init, objective = said.pop("seed"), said.pop("init", None), said.pop("objective", {})
     sections = {name: make(said.pop(name)) for name, make in SECTIONS.items() if name in said}
     sections.setdefault("stop", stop_section(USUAL_STOP))
     if init is not None:
@@ -267,7 +269,10 @@ def study_from_arguments(
             raise SpecError("init: weights can be given to a task that is an object; a task that is named sets its own")
         task = tasks.starting_from(task, init)
     return foundation_from_python(
-        task, algorithms, graph, {**keys, "seed": _as_integer(seed), **sections, "training": said}
+        task,
+        algorithms,
+        graph,
+        {**keys, "seed": _as_integer(seed), **sections, "objective": objective, "training": said},
     )
 
 

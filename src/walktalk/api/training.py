@@ -25,6 +25,7 @@ from walktalk.runtimes.simulator import Fault, Timing
 from walktalk.studies import Progress
 from walktalk.studies.spec import OptimizerLike
 
+ObjectiveLike: TypeAlias = Literal["samples", "sites", "published"] | Mapping[str, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 CountsLike: TypeAlias = int | Sequence[int] | Mapping[str, float]
 """A number for all nodes, a list with one for each, or numbers by the nodes' names."""
@@ -60,6 +61,9 @@ class Training:
         init: Weights that every run starts from, in place of the task's: a safetensors file, a folder of `run.save`,
             a state dict, or a module such as `run.model`.
         seed: The root of all randomness: initial weights, batches, walks, times.
+        objective: Whose loss is minimized: `"samples"`, every sample counts alike; `"sites"`, every node does; or keys
+            as in a study, such as `{"weights": {"lyon": 2, "oslo": 1}, "cap": 2.0, "equal_pace": True}`. For your own
+            data `samples` if left out. Of `advise` it is another keyword; give it a `Training` with this field.
     """
 
     optimizer: OptimizerLike | None = None
@@ -76,6 +80,7 @@ class Training:
     evaluate: int | Evaluate | Mapping[str, Any] | None = None
     init: Weights | None = None
     seed: int = 0
+    objective: ObjectiveLike | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -156,6 +161,7 @@ class TrainingKeywords(TypedDict, total=False):
 class TrainKeywords(TrainingKeywords, total=False):
     """What `train` takes: the fields of `Training`, and those of `RunOptions` that a single run has."""
 
+    objective: ObjectiveLike | None
     engine: Literal["sim", "peers"]
     device: str
     out: str | PathLike[str] | None

@@ -169,6 +169,7 @@ class EvaluationSamples(NamedTuple):
 
     most: int | None = None  # how many; None: some thousands
     nodes: Sequence[int] | None = None  # whose; None: everybody's
+    weights: Sequence[float] | None = None  # how much each node's mean counts; None: every sample counts alike
 
 
 class Evaluator:
@@ -194,6 +195,7 @@ class Evaluator:
         self.lengths = task.lengths if isinstance(model, (SequentialModel, SharedBaseModel)) else None
         self.test = self._test()
         self.sample = self._sample(data.sampler.samples.sort().values, looked_at)
+        self.shares = {} if looked_at.weights is None else self._by_node(looked_at.weights, looked_at)
         self.at_once: int | None = None  # rows; known once more did not fit
 
     def _test(self) -> Test | None:
@@ -209,15 +211,27 @@ class Evaluator:
         return replace(found, has_classes=has_classes(found, self.model))
 
     def _sample(self, everything: Tensor, looked_at: EvaluationSamples) -> Tensor:
-        """A fixed, even choice of the training samples that nodes have: all, or some of them."""
-        wanted, nodes = looked_at
+        """Those training samples that the loss is measured on, where every sample counts alike."""
+        wanted, nodes, _ = looked_at
         if nodes is not None:
             unknown = next((node for node in nodes if not 0 <= node < self.task.nodes), None)
             if unknown is not None:
                 raise ModelError(f"evaluate.nodes: there is no node {unknown}; allowed: 0 to {self.task.nodes - 1}")
             own = [torch.as_tensor(self.task.parts[node], device=self.device) for node in dict.fromkeys(nodes)]
             everything = torch.cat(own).sort().values
-        wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
+        return self._some_of(everything, wanted or EVALUATION_SAMPLES)
+
+    def _by_node(self, weights: Sequence[float], looked_at: EvaluationSamples) -> dict[int, tuple[float, Tensor]]:
+        """By node, its mean loss's share in that of all, and on which of its samples it is measured."""
+        nodes = list(dict.fromkeys(range(self.task.nodes) if looked_at.nodes is None else looked_at.nodes))
+        each = -(-(looked_at.most or EVALUATION_SAMPLES) // len(nodes))
+        total = sum(weights[node] for node in nodes)
+        parts = {node: torch.as_tensor(self.task.parts[node], device=self.device).sort().values for node in nodes}
+        return {node: (weights[node] / total, self._some_of(part, each)) for node, part in parts.items()}
+
+    def _some_of(self, everything: Tensor, wanted: int) -> Tensor:
+        """A fixed, even choice of samples: all, or some of them."""
+        wanted = min(wanted, len(everything))
         places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
         chosen = everything[places]
         if self.lengths is None or isinstance(self.inputs, Column):
@@ -228,16 +242,26 @@ class Evaluator:
     def all_of(self, rows: Tensor) -> dict[str, Tensor]:
         """Training loss and test accuracy of every row; with test samples also their loss and the task's metrics."""
         with self.model.arithmetic.products(self.device):
-            losses = self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
+            losses = self.training_loss(rows)
             if self.test is None:
                 return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
             return {"train_loss": losses, **self.tested(rows, self.test)}
+
+    def training_loss(self, rows: Tensor) -> Tensor:
+        """What the study minimizes, of every row: Σ w_i f_i, or the mean over all samples."""
+        if not self.shares:
+            return self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
+        found = [
+            share * self.losses(rows, only(self.inputs, part), only(self.targets, part))
+            for share, part in self.shares.values()
+        ]
+        return torch.stack(found).sum(0)
 
     def with_own(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
         """Measures models with private parts; rows: those of each node, with its own part.
 
         Training samples are measured with the part of the node that has them, test samples with that of every node
-        whose they are; means are over samples, and over nodes by their samples.
+        whose they are; means are over samples, or by the weights of the objective, and over nodes by their samples.
         """
         count, total = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         found: dict[str, Tensor] = {}
@@ -246,10 +270,11 @@ class Evaluator:
             for node, own in enumerate(rows):
                 part = torch.as_tensor(self.task.parts[node], device=self.device)
                 mine = self.sample[torch.isin(self.sample, part)]
-                if len(mine):
+                share, mine = self.shares.get(node, (float(len(mine)), mine))
+                if len(mine) and (node in self.shares or not self.shares):
                     found_loss = self.losses(own, only(self.inputs, mine), only(self.targets, mine))
-                    losses = losses + found_loss.double() * len(mine)
-                    count += len(mine)
+                    losses = losses + found_loss.double() * share
+                    count += share
                 if self.test is not None:
                     for name, values in self.tested(own, self._test_of(node, self.test)).items():
                         found[name] = found.get(name, 0.0) + values.double() * len(part)

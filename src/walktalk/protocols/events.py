@@ -25,7 +25,7 @@ class NetworkView:
     degrees: tuple[int, ...]  # how many neighbours each of those has
     resources: tuple[float, float, float] = (0.0, 0.0, 0.0)  # its own bandwidth, memory and compute, for elections
     heard: tuple[int, ...] | None = None  # who can send to it, on a directed graph; None: its neighbours
-    samples: int = 1  # how much data it has
+    samples: int = 1  # how much it counts in what is minimized; how much data it has, where nothing else was said
     rounds: Rounds | None = None  # on a graph that changes by round: who meets whom in which
     joined: frozenset[int] = frozenset()  # nodes that were not there at first; all others have numbers below `first`
     leaving: frozenset[int] = frozenset()  # nodes that have left for good, or are about to

@@ -114,6 +114,11 @@ class Protocol(SelfDescribed):
         return ""
 
     @property
+    def weighs_nodes(self) -> bool:
+        """Whether it weighs nodes itself, by `NetworkView.samples`, as a server that averages may do."""
+        return bool(self.settings.get("weighted", False))
+
+    @property
     def core(self) -> Protocol:
         """Itself, or the protocol that it is wrapped around."""
         return self

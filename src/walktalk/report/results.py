@@ -194,6 +194,8 @@ def _note(summary: Mapping[str, Any], name: Callable[[str], str], references: Se
     parts = [f"Mean ± σ over {repetitions} repetitions." if repetitions > 1 else once]
     if summary["target_loss"] is not None:
         parts.insert(0, f"Iterations, time and data: to training loss {summary['target_loss']:.3g}.")
+    if "objective" in summary:
+        parts.insert(0, f"The training loss is {summary['objective']}.")
     names = {
         "loss": "final loss",
         "accuracy": "accuracy",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -194,15 +194,19 @@ def running(
     stop: Stop,
     momentum: float = 0.0,
     trainer: QuadraticTrainer | None = None,
+    samples: Sequence[int] = (),
     **changes: Any,
 ) -> Iterator[LocalCluster]:
-    """Starts all nodes of a graph, and stops them in the end."""
+    """Starts all nodes of a graph, with so many samples each, and stops them in the end."""
     trainer = trainer or SlowTrainer(graph.nodes, momentum=momentum)
     network_view = all_network_views(graph)
     setups = []
     for v, endpoint in enumerate(endpoints(graph)):
         setups.append(NodeSetup(protocol, network_view[v], Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
     setups = [replace(setup, **changes) for setup in setups]
+    setups = (
+        [replace(setup, samples=count) for setup, count in zip(setups, samples, strict=True)] if samples else setups
+    )
     nodes = [faulty_node(setup, trainer) for setup in setups]
     threads = [_thread(node, v) for v, node in enumerate(nodes)]
     cluster = LocalCluster(nodes, threads, trainer, folder, setups)

@@ -58,15 +58,16 @@ class Replay:
     def _train(self, row: TraceRow, here: dict[str, Floats]) -> None:
         asked: dict[str, Any] = _parsed(row.detail) if row.detail else {}
         start = here[row.slot]
-        x, rate = start.copy(), row.lr * asked.get("rate", 1.0)
+        x, rate, counts = start.copy(), row.lr * asked.get("rate", 1.0), asked.get("factor", 1.0)
         correction = here[asked["correction"]] if "correction" in asked else 0.0
         anchor, pull = (here[asked["anchor"]], asked["pull"]) if "anchor" in asked else (x, 0.0)
         for _ in range(asked.get("steps", self.steps)):
-            x = x - rate * (self.a * (x - self.b[row.node]) + correction + pull * (x - anchor))
+            x = x - rate * (counts * self.a * (x - self.b[row.node]) + correction + pull * (x - anchor))
         self.started[row.number] = x - start
 
     def _differentiate(self, row: TraceRow, here: dict[str, Floats]) -> None:
-        self.started[row.number] = self.a * (here[row.slot] - self.b[row.node])
+        counts = _parsed(row.detail).get("factor", 1.0) if row.detail else 1.0
+        self.started[row.number] = counts * self.a * (here[row.slot] - self.b[row.node])
 
     def _trained(self, row: TraceRow, here: dict[str, Floats]) -> None:
         here["update"] = here["gradient"] = self.started.pop(row.number)

@@ -10,6 +10,7 @@ from .own import torch as torch
 from .quadratic import QuadraticFacts as QuadraticFacts
 from .quadratic import quadratic as quadratic
 from .registry import NEWCOMER as NEWCOMER
+from .registry import OURS as OURS
 from .registry import TASKS as TASKS
 from .registry import Node as Node
 from .registry import build as build

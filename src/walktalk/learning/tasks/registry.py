@@ -122,6 +122,9 @@ TASKS: Registry[Callable[..., Task]] = Registry(
 )
 """The tasks that `build` knows, by name."""
 
+OURS = ("digits", "quadratic", "cifar10", "fashion_mnist", "mnist", "mnli")
+"""The tasks that come with this package: research on data that everybody knows, split on purpose."""
+
 for _make in (digits, quadratic, cifar10, fashion_mnist, mnist, mnli, given):
     TASKS.add(_make.__name__, _make)
 

@@ -19,7 +19,8 @@ such beginnings the one that is furthest is left. The mean of all is then kept n
 links are lost for long, take walks, which are watched over.
 
 Where nodes join and leave, places are drawn among those that are there, by each from when it hears of it. It averages
-what it has by then, and says with each model which one it is: it was not at the node that the new draw had for it.
+what it has by then, and says with each model which one it is: it was not at the node that the new draw had for it. What
+was on its way then is trained where it arrives, unless a model is there, and nobody waits for it elsewhere.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView, row_of
-from walktalk.protocols.mechanisms.attendance import LAST, Arrivals, Attendance
+from walktalk.protocols.mechanisms.attendance import INTERVALS, LAST, LATE, Arrivals, Attendance
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, arrivals, everybody_there
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds
 from walktalk.protocols.self_description import BALANCED, COMPLETE, Demand
@@ -122,8 +123,9 @@ class Teleportation(NeighbourRounds):
 
     def graph(self, nodes: int) -> Graph:
         """That of the models."""
+        models = self.active_models(nodes)
         try:
-            return build(self.topology, self.active_models(nodes), seed=Seed(self.seed).child("topology"))
+            return build(self.topology if models > 1 else "complete", models, seed=Seed(self.seed).child("topology"))
         except GraphError as error:
             raise SpecError(f"topology: {error}") from error
 
@@ -190,8 +192,8 @@ class TeleportNode(Machine):
     """One node. It takes its turns in order; what comes for a later one waits."""
 
     __slots__ = (
-        "around", "blank", "came", "empty", "gaps", "missing", "places", "protocol", "token", "tokens", "trains",
-        "turn", "who",
+        "around", "blank", "came", "cut_short", "empty", "gaps", "missing", "places", "protocol", "token", "tokens",
+        "trains", "turn", "who",
     )  # fmt: skip
 
     def __init__(self, protocol: Teleportation, around: NetworkView) -> None:
@@ -202,6 +204,7 @@ class TeleportNode(Machine):
         self.came: dict[int, dict[int, int]] = {}  # round -> model that is here for it -> from whom
         self.missing: dict[int, set[int]] = {}  # round -> models for it that are known to be lost
         self.empty: dict[int, set[int]] = {}  # round -> models for it that their nodes did not have
+        self.cut_short = False  # whether others may have gone on, since nodes came or left, without what was for here
         self.who = Attendance(protocol.patience)
         mean = protocol.patience / 4 * around.nodes / self.places.tokens
         self.gaps = Arrivals(mean, 0.0)  # between two turns
@@ -327,7 +330,10 @@ class TeleportNode(Machine):
         if event.slot and sender in self.came.get(number, {}).values():  # it would take the place of the first
             raise ValueError(f"{sender} sends a second model for round {number}")
         if message.term != self.around.version:  # of one that knows others, and has drawn others
-            return drop
+            on_its_way = self.cut_short and message.kind == TOKEN and self.turn != LAST
+            if not on_its_way or self.trains or self.came:
+                return drop
+            return [Combine(MODEL, {event.slot: 1.0}), *drop, *self._begin()]  # when nodes came or left: is not lost
         token = self._token_of(sender, message)
         if not self.who.believes(sender, number, self.turn, self.around.neighbours):
             return [*drop, Note("disbelieved", peer=sender, number=number)]
@@ -366,6 +372,7 @@ class TeleportNode(Machine):
         """Nodes have come or left: go on with what is here for this turn, and draw among those that are there."""
         here = {} if self.trains else self.came.get(self.turn, {})
         effects = [*(self._average(here) if here else []), *self._forget_before(LAST)]
+        self.cut_short = True
         before, self.who.began = set(self.around.neighbours), None
         self.who.cut |= (before ^ set(around.neighbours)) | around.leaving
         self._learn_of(around)
@@ -381,6 +388,8 @@ class TeleportNode(Machine):
         while not self.trains and (self.came or self.missing):
             sources, here = self._sources(self.turn), self.came.get(self.turn, {})
             lost, before = self.missing.get(self.turn, set()), self.places.holders(self.turn - 1)
+            if self.cut_short and any(round_ > self.turn for round_ in self.came):  # by others' draws it came elsewhere
+                lost = sources.keys() - here.keys()
             out = {token for token in sources if before[token] in self.who.out}
             if lost.issuperset(sources):
                 tells = not self.empty.get(self.turn, set()).issuperset(sources)
@@ -390,8 +399,13 @@ class TeleportNode(Machine):
                 effects += self._average(here)
             else:
                 waits = self.protocol.resilient and not self.who.is_waiting
-                return [*effects, *([self.who.wait(now)] if waits else [])]
+                return [*effects, *(self._wait(now) if waits else [])]
         return effects
+
+    def _wait(self, now: float) -> list[Effect]:
+        """After nodes came or left what is awaited may be nowhere: then as long as some turns take, and no longer."""
+        usual = self.who.wait(now)
+        return [SetTimer(LATE, min(self.who.waits.patience, INTERVALS * self.gaps.mean)) if self.cut_short else usual]
 
     def _too_late(self, now: float) -> list[Effect]:
         """Without those that have not come; or to the next turn for which something has."""
@@ -412,7 +426,9 @@ class TeleportNode(Machine):
         """What is there, with weights that sum to one."""
         sources = self._sources(self.turn)
         row = {here[token]: weight for token, weight in sources.items() if token in here}
-        if len(row) < len(sources):
+        if len(row) == len(sources):
+            self.cut_short = False
+        else:
             total = sum(row.values())
             row = {sender: weight / total if total else 1.0 / len(row) for sender, weight in row.items()}
         terms = {_slot(self.turn, sender): weight for sender, weight in row.items()}

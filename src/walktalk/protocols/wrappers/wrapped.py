@@ -35,6 +35,10 @@ class Wrapped(Protocol):
         return self.inner.core
 
     @property
+    def weighs_nodes(self) -> bool:
+        return self.inner.weighs_nodes
+
+    @property
     def privacy(self) -> Privacy | None:
         return self.inner.privacy
 

@@ -7,10 +7,13 @@ from .figures import settings as settings
 from .panels import FAMILY as FAMILY
 from .panels import SCALES as SCALES
 from .panels import TUNED as TUNED
+from .panels import VARIANTS as VARIANTS
 from .panels import Figure as Figure
 from .panels import Panel as Panel
 from .panels import Scale as Scale
 from .panels import Tuning as Tuning
+from .panels import Variant as Variant
+from .panels import varied as varied
 from .panels import without_meaning as without_meaning
 from .run import PanelRun as PanelRun
 from .run import check_figure as check_figure
@@ -18,6 +21,3 @@ from .run import run_figure as run_figure
 from .run import work_ahead as work_ahead
 from .tables import markdown as markdown
 from .tables import tables_text as tables_text
-from .variants import VARIANTS as VARIANTS
-from .variants import Variant as Variant
-from .variants import varied as varied

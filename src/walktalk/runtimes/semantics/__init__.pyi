@@ -15,6 +15,10 @@ from .interpreter import Interpreter as Interpreter
 from .interpreter import Packed as Packed
 from .interpreter import Scale as Scale
 from .interpreter import made as made
+from .objective import CAP as CAP
+from .objective import WHOSE as WHOSE
+from .objective import Objective as Objective
+from .objective import StepFactors as StepFactors
 from .player import Player as Player
 from .player import Watcher as Watcher
 from .player import parsed as parsed

@@ -49,6 +49,7 @@ from walktalk.transforms.rules import rule_named
 made = tuple.__new__
 FLOAT_BYTES = 4
 STATISTICS = "statistics:"  # before a slot's name, in the trace of a combination
+FACTOR = "factor"  # in the trace of a training: times which its node's gradients count, where that is not 1
 WITH = "with:"  # the same in that of a screening
 MOST_NAMES = 2**14  # of slots that are remembered
 
@@ -213,25 +214,34 @@ class Interpreter(Generic[Content]):
 
     # -- training -------------------------------------------------------------------------------------------------
 
-    def begin_training(self, node: int, effect: Train | Differentiate, number: int, key: int, lr: float) -> Work:
-        """What a training begins with: slots are read now."""
+    def begin_training(
+        self, node: int, effect: Train | Differentiate, number: int, key: int, lr: float, factor: float = 1.0
+    ) -> Work:
+        """What a training begins with: slots are read now.
+
+        `factor`: times which this node's gradients count (`objective`).
+        """
         gradient = isinstance(effect, Differentiate)
         slot, walk, steps = effect[0], effect[1], effect[2] or self.scale.steps(node)
         start, state = self.read(node, slot), self.states.get(self.state_owner(node, slot)) if self.states else None
         plain = gradient or (not effect.correction and not effect.anchor and effect.rate == 1.0)  # type: ignore[union-attr]
         if plain:
-            work = made(Work, (node, slot, walk, number, gradient, start, key, lr, 1.0, steps, None, None, 0.0, state))
+            work = made(
+                Work, (node, slot, walk, number, gradient, start, key, lr, factor, steps, None, None, 0.0, state)
+            )
         else:
             assert isinstance(effect, Train)
             work = Work(
-                node, slot, walk, number, False, start, key, lr, effect.rate, steps,
-                self.read(node, effect.correction) if effect.correction else None,
+                node, slot, walk, number, False, start, key, lr, effect.rate * factor, steps,
+                self._by(1.0 / factor, self.read(node, effect.correction)) if effect.correction else None,
                 self.read(node, effect.anchor) if effect.anchor else None,
-                effect.pull, state,
+                effect.pull / factor, state,
             )  # fmt: skip
         if self.write is not None:
             event = "differentiate" if gradient else "train"
             detail: Any = "" if plain and not effect[2] else _asked(effect)
+            if factor != 1.0:
+                detail = {**(detail or {}), FACTOR: factor}
             row = (self.clock(), node, event, slot, -1, walk, -1, number, 0, key, lr, detail)
             self.write(made(TraceRow, row))
         return work
@@ -253,9 +263,13 @@ class Interpreter(Generic[Content]):
             row = (self.clock(), node, "trained", work.slot, -1, work.walk, self.iteration, work.number, 0, 0, 0.0, "")
             self.write(made(TraceRow, row))
         if work.gradient:
-            self.slots[node][GRADIENT] = result
+            self.slots[node][GRADIENT] = self._by(work.rate, result)
         else:
             self.slots[node][UPDATE] = self.contents.update(work.start, result)
+
+    def _by(self, factor: float, content: Content) -> Content:
+        """A gradient or a correction times a factor."""
+        return content if factor == 1.0 else self.contents.combined({"": content}, {"": factor}, None)
 
     def hand_on(self, node: int, slot: str, walk: int) -> None:
         """A walk leaves as if its training here had brought nothing."""

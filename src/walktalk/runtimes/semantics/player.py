@@ -13,7 +13,7 @@ from typing import Any, Generic
 from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, Apply, Combine, Decode, Differentiate, Encode, Record, Train
 from walktalk.records import TraceRow
 from walktalk.runtimes.semantics.contents import Content, Encoded, Work
-from walktalk.runtimes.semantics.interpreter import STATISTICS, WITH, Interpreter, Packed
+from walktalk.runtimes.semantics.interpreter import FACTOR, STATISTICS, WITH, Interpreter, Packed
 
 
 class Watcher(ABC, Generic[Content]):
@@ -66,9 +66,10 @@ class Player(Generic[Content]):
 
     def _train(self, row: TraceRow) -> None:
         kind = Differentiate if row.event == "differentiate" else Train
-        asked = parsed(row.detail) if row.detail else {}
+        asked = dict(parsed(row.detail)) if row.detail else {}
+        factor = asked.pop(FACTOR, 1.0)
         work = self.interpreter.begin_training(
-            row.node, kind(row.slot, row.walk, **asked), row.number, int(row.key), float(row.lr)
+            row.node, kind(row.slot, row.walk, **asked), row.number, int(row.key), float(row.lr), factor
         )
         self.works[row.number] = (work, self.watcher.trained(work))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from walktalk.protocols import Apply, Arrival, Differentiate, Encode, Message, MixEveryone, Send, Train, control_bytes
 from walktalk.records import TraceRow
-from walktalk.runtimes.semantics import Encoded, Interpreter, Packed, Releases, Scale, Work
+from walktalk.runtimes.semantics import Encoded, Interpreter, Packed, Releases, Scale, StepFactors, Work
 from walktalk.runtimes.simulator.schedule import (
     ANYTHING,
     NO_STATE,
@@ -45,6 +45,12 @@ class Recording:
         self.states_to_come: dict[int, int] = {}  # where parts of models are private: trainings -> the states they make
         self.states_of_nodes: dict[int, int] = {}  # likewise: nodes -> the states that their trainings have left
         self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
+        self.counts = dict(enumerate(setup.samples))  # node -> how much it counts
+        self.begun = dict.fromkeys(self.counts, 0)  # node -> how many trainings
+        self._unlooked = 0  # trainings until factors are looked at
+        weighs = setup.protocol.weighs_nodes
+        counts = setup.objective.changes_steps and not setup.protocol.pools_data and bool(self.counts)
+        self.steps = StepFactors(setup.objective, weighs) if counts else None
         self._evaluated_at = -1  # after how many events
 
     def _interpret(self, messages: Mapping[str, Arrival]) -> Interpreter[Terms]:
@@ -70,7 +76,8 @@ class Recording:
         setup, interpreter = self._setup, self.interpreter
         key, sent = self.keys.getrandbits(63), interpreter.traffic.bytes * 8
         lr = setup.lr * setup.schedule(setup.stop.progress(interpreter.iteration, self._agenda.now, sent))
-        work = interpreter.begin_training(node, effect, number, key, lr)
+        factor = 1.0 if self.steps is None else self._step_factor(self.steps, node)
+        work = interpreter.begin_training(node, effect, number, key, lr, factor)
         if not setup.keep_schedule:
             return work, ANYTHING
         state_in, state_out = NO_STATE if work.state is None else work.state, NO_STATE
@@ -84,6 +91,15 @@ class Recording:
         held = work.start if work.is_plain else (*work.start, *(work.correction or ()), *(work.anchor or ()))
         self.under_way[-1 - number] = (*held, *result)
         return work, result
+
+    def _step_factor(self, steps: StepFactors, node: int) -> float:
+        """Times which this node's gradients count now; looked at anew once in as many trainings as there are nodes."""
+        self.begun[node] += 1
+        self._unlooked -= 1
+        if self._unlooked < 0:
+            steps.look(self.counts, self.begun)
+            self._unlooked = len(self.counts)
+        return steps.factors.get(node, 1.0)
 
     def lose_training(self, training: Training) -> None:
         """A training is not under way any more."""

@@ -23,7 +23,7 @@ from walktalk.core.seeds import Seed
 from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
-from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
 
 OfEach: TypeAlias = float | Sequence[float] | Mapping[str, float]
@@ -209,7 +209,8 @@ class RunSetup:
     local_steps: int = 1  # of a training, where the protocol does not say
     steps_of: tuple[int, ...] = ()  # by node: local steps, where nodes have numbers of their own
     work: tuple[float, ...] = ()  # by node: what a training there takes, as a share of the mean; (): all the same
-    samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
+    samples: tuple[int, ...] = ()  # by node: how much it counts, such as how much data it has; (): one each
+    objective: Objective = field(default_factory=Objective)  # what is minimized
     statistics: bool = False  # whether models carry any beside their parameters
     statistics_bytes: int = 0  # of them on the wire, among those of a model
     averages: bool = False  # whether a mean of models is more than a sum of their numbers

@@ -72,7 +72,8 @@ class Engine:
     def fitted(self, setup: RunSetup) -> RunSetup:
         """A run with what the trainer knows of the models and the data."""
         beside = self.trainer.width - parameters_of(self.trainer)
-        samples = tuple(getattr(self.trainer, "samples", ())[: setup.graph.nodes]) or setup.samples
+        sizes = getattr(self.trainer, "samples", ())[: setup.graph.nodes]
+        samples = setup.objective.counts(sizes, setup.graph.names) if sizes else setup.samples
         steps, size = self.trainer.local_steps, FLOAT_BYTES * beside
         averages = averaging_of(self.trainer, setup.protocol) is not None
         known = replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)

@@ -306,9 +306,11 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
+    counts = spec.minimizes.count(len(task.parts[0]), job.name)
     setup = NodeSetup(
         protocol=plan.protocol,
-        around=replace(seat.around, resources=own_resources(), samples=len(task.parts[0])),
+        around=replace(seat.around, resources=own_resources(), samples=counts),
+        objective=spec.minimizes,
         seed=base.root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
         initial=initial,
@@ -325,7 +327,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         rejoin=job.rejoin,
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
-        samples=len(task.parts[0]),
+        samples=counts,
         study=study,
         frozen=frozen_numbers(trainer.template),
         largest=cluster.largest,
@@ -354,7 +356,7 @@ def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict
     spec, graph = spec_mapping(base.spec), base.graph
     network = f"{graph.name}, {graph.edges} edges, {hashlib.blake2b(graph.edge_list().tobytes()).hexdigest()}"
     task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
-    sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
+    sections = {"task": task, **{name: spec[name] for name in ("objective", "optimizer", "schedule", "training")}}
     sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
     sections["training"] = {**sections["training"], "optimizer_state": plan.optimizer_state}
     facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}

@@ -20,7 +20,7 @@ from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
 from walktalk.learning import Arithmetic, EvaluationSamples, Schedule, Task, Trainer, row_optimizer, tasks
 from walktalk.protocols import Protocol
 from walktalk.records import HistoryRow, TraceRow
-from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
 from walktalk.runtimes.simulator import (
     FaultPlan,
     NetworkTiming,
@@ -59,6 +59,7 @@ class Conditions:
     rate: Callable[[float], float]  # progress -> factor on the learning rate
     local_steps: int = 1  # of a training, where a protocol does not say
     statistics_bytes: int = 0  # of those of a model, that codecs leave as they are
+    objective: Objective = field(default_factory=Objective)  # what is minimized
     private: bool = False  # whether parts of models are, in the states of nodes
 
     def setup(self, plan: AlgorithmPlan, root: Seed, repetition: int = 0, faults: FaultPlan | None = None) -> RunSetup:
@@ -86,6 +87,7 @@ class Conditions:
             statistics=self.statistics_bytes > 0,
             statistics_bytes=self.statistics_bytes,
             faults=faults or FaultPlan(),
+            objective=self.objective,
         )
 
 
@@ -169,7 +171,8 @@ def build_timing(spec: StudySpec) -> Timing:
     if timing.model == "poisson":
         return PoissonTiming(timing.d)
     given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth", "jitter", "slow_start")}
-    given |= {name: getattr(timing, name) for name in ("up", "down")}
+    ends = {name: getattr(timing, name) for name in ("up", "down")}
+    given |= {name: tuple(rates) if isinstance(rates, list) else rates for name, rates in ends.items()}
     return NetworkTiming(
         compute=timing.compute,
         spread=timing.spread,
@@ -301,6 +304,7 @@ def build_trainer(
         evaluation=EvaluationSamples(
             spec.evaluate.samples if samples is None else samples,
             spec.evaluate.nodes if task.nodes > 1 else None,  # one node has its own samples only
+            evaluation_weights(spec.minimizes, task),
         ),
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
@@ -313,6 +317,13 @@ def build_trainer(
             "batch"
         )
     return trainer
+
+
+def evaluation_weights(objective: Objective, task: Task) -> tuple[int, ...] | None:
+    """How much the loss of every node counts in that of all; None where every sample counts alike."""
+    if task.nodes == 1 or objective.weights in ("published", "samples"):
+        return None
+    return objective.counts([len(part) for part in task.parts], task.names)
 
 
 def pick_device(name: str) -> str:

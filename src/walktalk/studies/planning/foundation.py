@@ -71,6 +71,7 @@ class Foundation:
             rate=build_rate(spec),
             local_steps=trainer.local_steps,
             private=trainer.private is not None,
+            objective=spec.minimizes,
         )
 
     def initial_seed(self, repetition: int) -> int:

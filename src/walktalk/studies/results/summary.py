@@ -159,6 +159,8 @@ def summarize(
     summary |= {"never_finite": never} if never else {}
     if spec is None:
         return summary
+    objective = spec.minimizes
+    summary |= {} if objective.weights == "published" else {"objective": objective.words}
     return {"study": spec.name, **summary, "settings": spec_mapping(spec), **circumstances(device)}
 
 

@@ -15,6 +15,7 @@ from walktalk.studies.spec.algorithm import AlgorithmSpec, PrivacySpec
 from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, TaskSpec, allowed_text
 from walktalk.studies.spec.study import (
     EvaluateSpec,
+    ObjectiveSpec,
     ScheduleSpec,
     StopSpec,
     StragglersSpec,
@@ -27,6 +28,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "network": NetworkSpec,
     "task": TaskSpec,
     "training": TrainingSpec,
+    "objective": ObjectiveSpec,
     "optimizer": OptimizerSpec,
     "schedule": ScheduleSpec,
     "timing": TimingSpec,

@@ -94,8 +94,8 @@ def _up_to_a_value(loc: list[str], root: type[BaseModel]) -> list[str]:
     for depth, part in enumerate(loc):
         section = _section(root, loc[:depth])
         field = section.model_fields.get(part) if section else None
-        if field is None:
-            continue
+        if field is None or (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            continue  # what stands in a section is a key, known or not
         inner = [name for model in _models(field.annotation) for name in model.model_fields]
         further = loc[depth + 1 :]
         if further and not further[0].isdecimal() and further[0] not in inner:

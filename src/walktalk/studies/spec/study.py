@@ -14,9 +14,10 @@ from pydantic import ConfigDict, model_validator
 
 from walktalk.core.errors import SpecError
 from walktalk.core.settings import misfit
+from walktalk.learning import tasks
 from walktalk.protocols import Described, together
 from walktalk.records import folder_name
-from walktalk.runtimes.semantics import OptimizerState
+from walktalk.runtimes.semantics import CAP, Objective, OptimizerState
 from walktalk.runtimes.simulator import lines_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.sections import (
@@ -109,6 +110,44 @@ class TrainingSpec(Section):
         if isinstance(self.local_steps, EpochsSpec):
             return None
         return round(float(np.mean(_listed(self.local_steps))))
+
+
+class ObjectiveSpec(Section):
+    """Whose loss is minimized, by every algorithm: Σ w_i f_i, f_i being the mean loss over the samples of node i."""
+
+    weights: str | dict[str, Any] | None = key(
+        None,
+        "published, samples, sites, or a number for each node by its name",
+        "what nodes count: by their samples, alike, as declared, or as each algorithm was published; if left out "
+        "samples, and published for the tasks of walktalk itself",
+    )
+    cap: float = key(
+        CAP,
+        "a number above 0, at most 1e6",
+        "the most that a node's learning rate is multiplied by; where it would be more, all rates are smaller alike",
+        gt=0,
+        le=1e6,
+    )
+    equal_pace: bool = key(
+        False, "true or false", "nodes that train more often than others make smaller steps, so that they count no more"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """A word alone says the weights; a node may be called by its number."""
+        given = {"weights": given} if isinstance(given, str) else given
+        if isinstance(given, dict) and isinstance(given.get("weights"), dict):
+            return {**given, "weights": {str(name): weight for name, weight in given["weights"].items()}}
+        return given
+
+    @model_validator(mode="after")
+    def _fits(self) -> ObjectiveSpec:
+        try:
+            Objective("samples" if self.weights is None else self.weights, self.cap, self.equal_pace)  # type: ignore[arg-type]
+        except SpecError as error:
+            raise ValueError(str(error).removeprefix("objective.")) from error
+        return self
 
 
 class ScheduleSpec(Section):
@@ -295,6 +334,7 @@ class StudySpec(Section):
     network: NetworkSpec = key({}, "a section", "who may talk to whom")
     task: TaskSpec = key({}, "a section", "what is learned, and how the data is split")
     training: TrainingSpec = key({}, "a section", "one local training")
+    objective: ObjectiveSpec = key({}, "a section, or the weights alone", "whose loss is minimized")
     optimizer: OptimizerSpec = key({}, "a section", "the optimizer")
     schedule: ScheduleSpec = key({}, "a section", "the learning rate over a run")
     timing: TimingSpec = key({}, "a section", "how long things take")
@@ -316,6 +356,14 @@ class StudySpec(Section):
     def described(self) -> dict[str, Described]:
         """What its algorithms say of themselves, by label; no two have the same title or colour."""
         return together(algorithm.described() for algorithm in self.algorithms)
+
+    @property
+    def minimizes(self) -> Objective:
+        """What every algorithm aims at; the tasks of this package have the papers' objectives, if nothing is said."""
+        given, task = self.objective, self.task
+        ours = str(task.settings.get("called", task.name)) in tasks.OURS
+        weights = given.weights or ("published" if ours else "samples")
+        return Objective(weights, given.cap, given.equal_pace)  # type: ignore[arg-type]
 
     @model_validator(mode="after")
     def _fits(self) -> StudySpec:

@@ -36,6 +36,7 @@ VERSION = 7
 """Of all that nodes say to each other, but for this message: it goes up where another version would not understand."""
 
 FACTS_AT_MOST = 1 << 16  # bytes of facts
+LONGEST_PROOF = 2048  # characters of a signed life
 HELLO = Limits(size=FACTS_AT_MOST, depth=16, items=4096)
 LONGEST_FACT = 60  # characters of a fact that is said in full
 CLOSE = 1e-3  # by how much numbers of the initial model may differ: not every processor adds up in the same order
@@ -54,6 +55,7 @@ class Hello(NamedTuple):
     facts: dict[str, Any]
     met: bool = False  # whether it has heard the other's
     knows: bool = False  # whether it knows of an earlier life of the other
+    life: str = ""  # its own life, signed, in hexadecimal digits; "" without certificates
 
 
 def facts_of(study: Mapping[str, Any], initial: Tensor, frozen: Sequence[float] | None = None) -> dict[str, Any]:
@@ -81,11 +83,12 @@ def decode_hello(note: bytes) -> Hello:
     try:
         content = parsed_json(zlib.decompressobj().decompress(note, FACTS_AT_MOST), HELLO, nan=math.nan)
         facts, met, knows = content["facts"], content["met"], content["knows"]
+        life = str(content.get("life", ""))[:LONGEST_PROOF]
     except Exception as error:  # a stranger has sent it
         raise ValueError(f"not a hello: {shown(error)}") from error
     if not isinstance(facts, dict):
         raise ValueError("not a hello: it has no facts")
-    return Hello(facts, bool(met), bool(knows))
+    return Hello(facts, bool(met), bool(knows), life)
 
 
 def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
@@ -185,7 +188,8 @@ class DuplicateNames:
     Who drops such messages complains, and tells the name; the node that hears of a later life of its own complains too.
     So does one whose folder is gone and whose clock was set back. Nobody is believed further than that: one lie is a
     complaint, no more. But a node of which most neighbours say so stands aside, as if it were gone: those that reach it
-    alone would send it walk after walk, and none would ever go on.
+    alone would send it walk after walk, and none would ever go on. With certificates they must show what the later life
+    has signed with this node's own key, so that no number of lies makes it stand aside.
     """
 
     def __init__(self, own: int) -> None:
@@ -194,6 +198,7 @@ class DuplicateNames:
         self._older: dict[int, _Heard] = {}  # by neighbour: words of an earlier life
         self._behind = -LATELY  # when this node was last told of a later life of its own
         self.later = 0  # that life
+        self.proved = 0  # the latest life of this node that was signed with its key
         self._told: dict[int, float] = {}  # by neighbour: when it said so last
 
     def dropped(self, sender: int) -> bool:

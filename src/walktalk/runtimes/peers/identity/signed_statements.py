@@ -123,6 +123,8 @@ CERTIFICATE_KIND = "certificate"
 MARK = 8  # bytes
 KNOWN = 4096  # certificates that are kept at most: nodes, and those that were renewed
 _SIZE = struct.Struct("<H")
+_LIFE = struct.Struct("<4sIQ")  # of another length than any other word that is signed
+_LIFE_MAGIC = b"life"
 
 
 class SignedStatements:
@@ -164,6 +166,18 @@ class SignedStatements:
             raise ValueError(f"what {name or f'node {node}'} is to have said is signed by {signer!r}")
         check_signature(self._cluster + word, signature, certificate)
         return signer in self._files().revocations.accepted(name)
+
+    def signed_life(self, node: int, life: int) -> bytes:
+        """Sign that this node begins such a life: what makes an earlier life of it believe that it is over."""
+        return self.signed(_LIFE.pack(_LIFE_MAGIC, node, life))
+
+    def life_in(self, node: int, statement: bytes) -> int:
+        """The life that a node has signed; 0 where its certificate is not known. `ValueError` where it is made up."""
+        ((word, mark, signature),) = self.split(statement, _LIFE.size)
+        magic, about, life = _LIFE.unpack(word)
+        if magic != _LIFE_MAGIC or about != node:
+            raise ValueError(f"not a word of node {node} on its life")
+        return int(life) if self.holds(node, word, mark, signature) else 0
 
     @staticmethod
     def split(data: bytes, size: int) -> Iterable[tuple[bytes, bytes, bytes]]:

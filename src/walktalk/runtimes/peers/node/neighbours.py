@@ -23,6 +23,7 @@ from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 
+LATER_KIND = "later"
 AGAIN = 0.25  # seconds until a hello is repeated
 BACK_OFF = 10.0  # seconds until one that acknowledged nothing is asked again; each time twice as long
 LONGEST = 600.0  # seconds until then at most
@@ -53,13 +54,23 @@ class Deaf:
 class Neighbours:
     """Decides which neighbours of a node are there and listened to, by their tokens and hellos."""
 
-    def __init__(self, facts: Mapping[str, Any], link: Link, news: News, alive: set[int], reactions: Reactions) -> None:
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        link: Link,
+        news: News,
+        alive: set[int],
+        reactions: Reactions,
+        life: Callable[[], bytes] = bytes,
+    ) -> None:
         """
         - `facts`: what must be the same on both sides.
         - `link`, `news`: the node's.
         - `alive`: is kept up to date: who is there and no stranger.
         - `reactions`: the node's.
+        - `life`: this node's life, signed; empty without certificates.
         """
+        self._life, self._proofs = life, dict[int, bytes]()  # by neighbour: its life, signed
         self.facts, self.alive = dict(facts), alive
         self.strangers: dict[int, str] = {}  # neighbours that are not listened to, and why
         self.known = False  # whether others know of an earlier life of this node
@@ -86,6 +97,12 @@ class Neighbours:
         for peer in [peer for peer, deaf in self._deaf.items() if peer in self.strangers and now >= deaf.until]:
             del self.strangers[peer]
             self._say_hello(peer)
+
+    def tell_of_later_lives(self) -> None:
+        """Show those of whose name there are two what the later one has signed."""
+        for peer in self._link.duplicate_names.doubled():
+            if proof := self._proofs.get(peer, b""):
+                self._link.send(Parcel(self._link.endpoint.number, peer, Message(LATER_KIND, note=proof)), None)
 
     def _leave_out(self, peer: int, now: float) -> None:
         before, taken = self._deaf.get(peer), self._link.taken(peer)
@@ -133,7 +150,7 @@ class Neighbours:
     def _say_hello(self, peer: int) -> None:
         self._said[peer] = time.monotonic()
         met = peer in self.alive or peer in self.strangers  # strangers, too, would answer each other without end
-        hello = Hello(self.facts, met, self._reactions.remembers(peer))
+        hello = Hello(self.facts, met, self._reactions.remembers(peer), self._life().hex())
         self._link.send(Parcel(self._link.endpoint.number, peer, Message(HELLO_KIND, note=encode_hello(hello))), None)
 
     def _hear_hello(self, delivery: Delivery) -> None:
@@ -150,6 +167,7 @@ class Neighbours:
         if differ:
             self._turn_away(peer, "; ".join(differ))
         elif self._lives.get(peer) != life or peer not in self.alive:
+            self._proofs[peer] = bytes.fromhex(hello.life)
             self._welcome(peer, life, hello.knows)
         if not hello.met:
             self._say_hello(peer)  # it has not heard ours

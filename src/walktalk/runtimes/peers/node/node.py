@@ -33,7 +33,7 @@ from walktalk.runtimes.peers.node.event_log import FileServer
 from walktalk.runtimes.peers.node.health import Health
 from walktalk.runtimes.peers.node.members import ROSTER_KIND, Members
 from walktalk.runtimes.peers.node.models import Models
-from walktalk.runtimes.peers.node.neighbours import Neighbours, Reactions
+from walktalk.runtimes.peers.node.neighbours import LATER_KIND, Neighbours, Reactions
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.shutdown import Shutdown
@@ -104,7 +104,8 @@ class Node:
             setup, trainings, self.models, self.state, self.progress, self.link, self.reports, self.runner.give
         )
         reactions = Reactions(self._found, self._lost, lambda delivery: self.inbox.arrived(delivery), tally.remembers)
-        self.neighbours = Neighbours(facts, self.link, self.reports.news, self.state.alive, reactions)
+        signed = b"" if statements is None else statements.signed_life(me, life)
+        self.neighbours = Neighbours(facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed)
         self.members = Members(
             setup, self.state, self.link, self.neighbours, self.progress, self.runner, self.reports, self.events
         )
@@ -112,6 +113,7 @@ class Node:
             TALLY_KIND: self._hear_tally,
             ROSTER_KIND: self.members.hear,
             CERTIFICATE_KIND: self.progress.hear_certificate,
+            LATER_KIND: self._hear_of_later_life,
         }
         self.inbox = Inbox(
             self.events.put, self.state, self.link, self.neighbours, self.models, self.runner, self.reports, hear
@@ -255,7 +257,9 @@ class Node:
         state.clock.set_timer(TALLY_KIND, TALLY_EVERY)
 
     def _turn(self) -> None:
-        if self.state.alive and self.link.duplicate_names.is_outvoted(self.state.alive):
+        twins = self.link.duplicate_names
+        proved = self.progress.statements is None or twins.proved > self.link.incarnation
+        if self.state.alive and proved and twins.is_outvoted(self.state.alive):
             self._stand_aside()
         else:
             self._step()
@@ -317,6 +321,7 @@ class Node:
         self.training.look_for_end()
         connections.fit_buffers()
         self.neighbours.leave_out_the_deaf()
+        self.neighbours.tell_of_later_lives()
         if len(state.alive) < len(self.link.endpoint.neighbours):
             self.neighbours.look_around()
         self.progress.announce_to_all()
@@ -357,6 +362,12 @@ class Node:
         if self.state.begun:
             self.reports.trace("lost", peer=peer)
             self.runner.give(PeerLost(peer))
+
+    def _hear_of_later_life(self, parcel: Parcel) -> None:
+        """A neighbour shows what a later life of this node has signed; `ValueError` where nobody of its name has."""
+        statements, twins = self.progress.statements, self.link.duplicate_names
+        if statements is not None:
+            twins.proved = max(twins.proved, statements.life_in(self.models.me, parcel.message.note))
 
     def _hear_tally(self, parcel: Parcel) -> None:
         self.progress.hear(parcel)

@@ -16,7 +16,7 @@ from walktalk.core.seeds import Seed
 from walktalk.protocols import Differentiate, NetworkView, Protocol, Train
 from walktalk.runtimes.peers.node.roster import Roster
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM, Endpoint
-from walktalk.runtimes.semantics import OptimizerState, Stop
+from walktalk.runtimes.semantics import Objective, OptimizerState, Stop
 
 TrainingRequest: TypeAlias = Train | Differentiate
 
@@ -40,7 +40,8 @@ class NodeSetup:
     rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
     pace: float = 0.0  # seconds that a training takes at least
     before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
-    samples: int = 1  # of this node's data: the weight of its loss in that of all
+    samples: int = 1  # how much this node counts, as by the samples of its data: the weight of its loss in that of all
+    objective: Objective = field(default_factory=Objective)  # what the run minimizes
     study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
     largest: float = LARGEST_NORM  # times the usual norm that a model from a neighbour may have
     tested: int = 0  # test samples that it measures on, too

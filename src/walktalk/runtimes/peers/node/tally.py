@@ -7,7 +7,9 @@ from it how long the run has lasted.
 
 A neighbour may be mistaken, or lie. So every field has its bounds, and one that is beyond them says nothing; with
 certificates, what a node has done is its own signed word alone, passed on as it is (`signed_statements`); that is
-believed as far as a node can get in the time since it was last heard of (`FASTEST`); that a node has seen the end is
+believed as far as that node can have come since its count was last believed, by the rate that it, or the node in the
+middle, is known to have (`SLACK`, and `FASTEST` in the first seconds): silence earns nobody a thousand
+trainings a second, and whoever truly has become faster than that counts as that fast; that a node has seen the end is
 believed where it fits what is known here (`progress`); and of clocks the one in the middle is believed, not the one
 that is furthest ahead. Without certificates everybody is believed of everybody, within these bounds.
 """
@@ -34,6 +36,9 @@ ROOM = 4000  # bytes of signed words in one message; in larger networks a random
 PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
 LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
 FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
+SLACK = 4.0  # times the rate that is known: so much faster a node may have become
+EARLY = 5.0  # seconds since a count was first heard in which no rate is known
+SLOWEST = 2.0  # trainings in a second that any node may do: of a few nobody knows a rate
 QUICKEST = 1e10  # bytes that a node can send in a second
 LONGEST = 1e9  # seconds of a run: thirty years
 
@@ -71,6 +76,8 @@ class Tally:
         self.counts: dict[int, Count] = {self.node: Count()}
         self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
         self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
+        self._believed: dict[int, tuple[float, int]] = {}  # by node: when its count was believed, and how large it was
+        self._first: float | None = None  # when the first count that is not 0 was heard
         self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
         self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
         self._signed: Count | None = None  # what this node's last word says
@@ -204,7 +211,7 @@ class Tally:
         self._began[sender] = now - lasted
         began = -median_low([-moment for moment in self._began.values()])  # of two that differ, the later one
         for node, count in heard.items():
-            self._merge(node, count, sender, now, now - self._heard.get(node, began))
+            self._merge(node, count, sender, now, began)
         return now - began
 
     def _entries(self, sender: int, told: bytes) -> Iterator[tuple[int, int, int, int, int, float, int]]:
@@ -227,10 +234,25 @@ class Tally:
             return False
         return node == sender or time.monotonic() >= self._looked.get(node, -math.inf) + PAUSE
 
-    def _merge(self, node: int, count: Count, sender: int, now: float, passed: float) -> None:
-        """Merge what was heard of one node; `passed`: seconds in which it can have done what is new in it."""
-        known = self.counts.get(node, Count())
-        iterations = min(count.iterations, known.iterations + int(FASTEST * passed) + 1)
+    def _possible(self, node: int, now: float, began: float) -> int:
+        """The highest count that a node can have by now."""
+        known = self.counts.get(node, Count()).iterations
+        self._first = now if self._first is None else self._first
+        if now < self._first + EARLY:
+            return known + int(FASTEST * (now - self._heard.get(node, began))) + 1
+        since, count = self._believed.setdefault(node, (began, known))
+        lasted = max(now - began, 1.0)
+        usual = median_low([one.iterations / lasted for other, one in self.counts.items() if other != node] or [0.0])
+        rate = min(max(count / max(since - began, 1.0), usual, SLOWEST), FASTEST)
+        return count + int(SLACK * rate * (now - since))
+
+    def _merge(self, node: int, count: Count, sender: int, now: float, began: float) -> None:
+        """Merge what was heard of one node; `began`: when the run did, by this node's clock."""
+        known, passed = self.counts.get(node, Count()), now - self._heard.get(node, began)
+        possible = self._possible(node, now, began) if count.iterations else 0
+        iterations = max(known.iterations, min(count.iterations, possible))
+        if iterations == count.iterations > self._believed.get(node, (0.0, -1))[1]:
+            self._believed[node] = now, iterations
         sent = min(count.sent, known.sent + int(QUICKEST * (passed + 1.0)))
         moment = min(count.moment, known.moment + int(FASTEST * passed) + 1)
         if node == self.node:

@@ -25,7 +25,7 @@ from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState, TrainingRequest
 from walktalk.runtimes.peers.wire.link import Link
-from walktalk.runtimes.semantics import UsualTraining, Work
+from walktalk.runtimes.semantics import StepFactors, UsualTraining, Work
 from walktalk.runtimes.stacked import RowTrainer
 
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
@@ -303,6 +303,8 @@ class TrainingControl:
         self.queue = queue
         self._setup, self._models, self._state, self._progress = setup, models, state, progress
         self._link, self._reports, self._give = link, reports, give
+        changes = setup.objective.changes_steps
+        self._steps = StepFactors(setup.objective, setup.protocol.weighs_nodes) if changes else None
 
     def ask(self, request: TrainingRequest) -> None:
         """Queue what the machine wants trained, and begin it if nothing is under way."""
@@ -351,13 +353,22 @@ class TrainingControl:
         lr = self._setup.lr * self._setup.schedule(end.progress(self._state.clock.run_time))
         key, interpreter = models.draw_key(), models.interpreter
         try:
-            work = interpreter.begin_training(models.me, request, self.queue.count, key, lr)
+            work = interpreter.begin_training(models.me, request, self.queue.count, key, lr, self._step_factor())
         except ProtocolError as error:
             self._link.drop("nonsense", f"a training of {request.slot!r}: {error}")
             return
         if interpreter.keeps_states and work.state is None:
             work = work._replace(state=torch.zeros(models.state_width))
         self.queue.begin(work)
+
+    def _step_factor(self) -> float:
+        """Times which this node's gradients count now, by what it has heard of all nodes; 1 until it has."""
+        if self._steps is None:
+            return 1.0
+        known, me = self._progress.tally.counts, self._models.me
+        counts = {node: count.samples for node, count in known.items() if count.samples} | {me: self._setup.samples}
+        self._steps.look(counts, {node: known[node].iterations for node in counts if node in known})
+        return self._steps.factors[me]
 
     def trained(self, outcome: Outcome) -> None:
         """Handle the result of a training, as the training thread reports it."""
