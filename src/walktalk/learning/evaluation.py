@@ -22,7 +22,7 @@ from walktalk.learning.stacked import (
     StackedModel,
     row_losses,
 )
-from walktalk.learning.stacked.model import is_cross_entropy, takes_classes
+from walktalk.learning.stacked.model import is_cross_entropy, is_of_classes, takes_classes
 from walktalk.learning.task import Lengths, Loss, Metric, Task
 from walktalk.learning.training import ChainTraining, TrainingData
 
@@ -134,11 +134,13 @@ def has_classes(test: Test, model: StackedModel) -> bool:
         return False
     if test.targets.is_floating_point() or test.predictions is not None:
         return bool(getattr(model.module, "has_classes", True))  # of the person's loss, which the model has computed
+    if is_of_classes(loss):
+        return True
     row = model.layout.row(model.module).to(test.inputs.device)
     x, y = test.inputs[:2], test.targets[:2]
     outputs = model.outputs(row[None], x)
     dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
-    return dimension is not None and takes_classes(test.loss, outputs[0], y, outputs.shape[dimension])
+    return dimension is not None and takes_classes(loss, outputs[0], y, outputs.shape[dimension])
 
 
 def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
