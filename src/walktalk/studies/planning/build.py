@@ -142,9 +142,7 @@ class RunRecord:
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
     best: Best | None = field(default=None, repr=False)  # the best model that was measured, where it was asked for
-    states: np.ndarray | None = field(
-        default=None, repr=False
-    )  # of all nodes at the end, where parts of models are private and in there
+    states: np.ndarray | None = field(default=None, repr=False)  # of all nodes at the end; private parts are in there
 
 
 # -- From a specification to the things it names: graph, task, protocols, timing, stop, learning-rate schedule --------
