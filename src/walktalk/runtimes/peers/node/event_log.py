@@ -23,7 +23,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -101,10 +100,14 @@ def lines_of_part(path: Path) -> Iterator[bytes]:
 def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
     """Read what was written down in one life; what follows a damaged line is left out."""
     rows: list[TraceRow] = []
-    with suppress(Exception):  # somebody else has written it
+    try:
         for path in parts:
             for line in lines_of_part(path):
                 rows.append(TraceRow(*json.loads(line)))
+    except OSError:  # the part has another name by now
+        raise
+    except Exception as error:  # somebody else has written it
+        log.debug("what follows a damaged line is left out: %s", error)
     return rows
 
 
