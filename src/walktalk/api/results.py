@@ -10,7 +10,7 @@ from functools import cached_property
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -85,16 +85,17 @@ def page_of(base: Foundation, runs: Sequence[Run], path: str | PathLike[str]) ->
 CELL = "style='text-align: left'"
 
 
-def run_text(title: str, base: Foundation, record: RunRecord) -> str:
-    """A run on one line, for a prompt."""
-    return f"Run({title}: {', '.join(f'{name} {value}' for name, value in facts_of(base, record).items())})"
+def run_text(title: str, base: Foundation, record: RunRecord, which: str) -> str:
+    """A run on one line, for a prompt; `which`: what its model is."""
+    facts = facts_of(base, record) | {"model": which}
+    return f"Run({title}: {', '.join(f'{name} {value}' for name, value in facts.items())})"
 
 
-def run_html(title: str, base: Foundation, record: RunRecord) -> str:
-    """A run as an HTML table with a row for each fact."""
+def run_html(title: str, base: Foundation, record: RunRecord, which: str) -> str:
+    """A run as an HTML table with a row for each fact; `which`: what its model is."""
     rows = "".join(
         f"<tr><th {CELL}>{escape(name)}</th><td {CELL}>{escape(value)}</td></tr>"
-        for name, value in facts_of(base, record).items()
+        for name, value in (facts_of(base, record) | {"model": which}).items()
     )
     return f"<table><caption>{escape(title)}</caption><tbody>{rows}</tbody></table>"
 
@@ -134,6 +135,16 @@ def _cell(text: str, best: bool) -> str:
     return f"<b>{escape(text)}</b>" if best else escape(text)
 
 
+class BestModel(NamedTuple):
+    """The best model that was measured in a run."""
+
+    model: nn.Module  # with its weights
+    iteration: int  # when it was measured
+    measure: str  # by which it is the best, such as "valid_loss"
+    value: float  # of that measure
+    which: str  # of the algorithm's models: the aggregator's copy, the server's model, the mean of all
+
+
 @dataclass(frozen=True, repr=False)
 class Run:
     """What one run leaves: its history, its trace and its model, to look at, to keep and to go on from."""
@@ -166,6 +177,40 @@ class Run:
     def model(self) -> nn.Module:
         """The aggregated model, as a torch module with its weights."""
         return self.trainer.module(self.row)
+
+    @cached_property
+    def best(self) -> BestModel:
+        """The best model that was measured, with its iteration; `evaluate=wt.Evaluate(validation=0.1)` has it kept."""
+        found = self.record.best
+        if found is None:
+            raise StudyError(
+                "best: no best model was kept; ask for it with evaluate=wt.Evaluate(validation=0.1), which holds out a "
+                "tenth of every node's samples, or with best='test_loss'"
+            )
+        which = f"the mean of all {self._members}" if found.is_mean else self.model_is
+        model = self.trainer.module(torch.from_numpy(found.row))
+        return BestModel(model, found.iteration, found.measure, found.value, which)
+
+    @property
+    def model_is(self) -> str:
+        """Which of the algorithm's models `model` is, in words."""
+        protocol = self.base.spec.algorithms[self._place].protocol()
+        if self.base.spec.evaluate.model == "mean":
+            return f"the mean of all {self._members}"
+        if self.base.spec.evaluate.model == "node":
+            return "the model of node 0"
+        return {"walks": "the aggregator's copy", "server": "the server's model"}.get(
+            protocol.family, f"the mean of all {self._members}"
+        )
+
+    @property
+    def _members(self) -> str:
+        family = self.base.spec.algorithms[self._place].protocol().family
+        return "walks" if family == "walks" else "nodes"
+
+    @property
+    def _place(self) -> int:
+        return [one.title for one in self.base.spec.algorithms].index(self.record.label)
 
     @cached_property
     def by_node(self) -> pd.DataFrame:
@@ -222,10 +267,10 @@ class Run:
         return page_of(self.base, [self], path)
 
     def __repr__(self) -> str:
-        return run_text(self.title, self.base, self.record)
+        return run_text(self.title, self.base, self.record, self.model_is)
 
     def _repr_html_(self) -> str:
-        return run_html(self.title, self.base, self.record)
+        return run_html(self.title, self.base, self.record, self.model_is)
 
 
 # What `compare` leaves: the study's history and summary, its runs, and its page.

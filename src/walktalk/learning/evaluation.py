@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from walktalk.learning.stacked import (
     StackedModel,
     row_losses,
 )
-from walktalk.learning.stacked.model import is_cross_entropy, takes_classes
+from walktalk.learning.stacked.model import is_cross_entropy, is_of_classes, takes_classes
 from walktalk.learning.task import Lengths, Loss, Metric, Task
 from walktalk.learning.training import ChainTraining, TrainingData
 
@@ -133,11 +134,13 @@ def has_classes(test: Test, model: StackedModel) -> bool:
         return False
     if test.targets.is_floating_point() or test.predictions is not None:
         return bool(getattr(model.module, "has_classes", True))  # of the person's loss, which the model has computed
+    if is_of_classes(loss):
+        return True
     row = model.layout.row(model.module).to(test.inputs.device)
     x, y = test.inputs[:2], test.targets[:2]
     outputs = model.outputs(row[None], x)
     dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
-    return dimension is not None and takes_classes(test.loss, outputs[0], y, outputs.shape[dimension])
+    return dimension is not None and takes_classes(loss, outputs[0], y, outputs.shape[dimension])
 
 
 def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
@@ -195,6 +198,7 @@ class Evaluator:
         self.sample = self._sample(data.sampler.samples.sort().values, looked_at)
         self.shares = {} if looked_at.weights is None else self._by_node(looked_at.weights, looked_at)
         self.at_once: int | None = None  # rows; known once more did not fit
+        self.valid: Test | None = None  # on samples that nobody trains on
 
     def _test(self) -> Test | None:
         """What is measured on the task's test samples."""
@@ -207,6 +211,21 @@ class Evaluator:
             loss = OpaqueLoss(loss)  # some labels are to be ignored
         found = Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
         return replace(found, has_classes=has_classes(found, self.model))
+
+    def validate_on(self, samples: np.ndarray | None) -> None:
+        """Measure on these of the training samples, too, which no node has as its part."""
+        if samples is None:
+            return
+        chosen = torch.as_tensor(samples, device=self.device)
+        inputs, targets = by_length(only(self.inputs, chosen), only(self.targets, chosen), self.lengths)
+        found = Test(inputs, targets, self.model.loss, self.lengths, self.task.predictions)
+        self.valid = replace(found, has_classes=has_classes(found, self.model))
+
+    def _validated(self, rows: Tensor) -> dict[str, Tensor]:
+        """Loss and accuracy of every row on the samples to validate on, where there are any."""
+        if self.valid is None:
+            return {}
+        return {name.replace("test_", "valid_"): values for name, values in self.tested(rows, self.valid).items()}
 
     def _sample(self, everything: Tensor, looked_at: EvaluationSamples) -> Tensor:
         """Those training samples that the loss is measured on, where every sample counts alike."""
@@ -242,8 +261,9 @@ class Evaluator:
         with self.model.arithmetic.products(self.device):
             losses = self.training_loss(rows)
             if self.test is None:
-                return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
-            return {"train_loss": losses, **self.tested(rows, self.test)}
+                nothing = torch.full_like(losses, math.nan)
+                return {"train_loss": losses, "test_accuracy": nothing, **self._validated(rows)}
+            return {"train_loss": losses, **self.tested(rows, self.test), **self._validated(rows)}
 
     def training_loss(self, rows: Tensor) -> Tensor:
         """What the study minimizes, of every row: Σ w_i f_i, or the mean over all samples."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -68,6 +69,8 @@ class Trainer:
         buffers: Buffers = "travel",
         lr: float | None = None,
         keeps_memory: bool = True,
+        validation: np.ndarray | None = None,
+        best_by: str | None = None,
     ) -> None:
         """
         - `task`: its model, loss and samples.
@@ -77,12 +80,14 @@ class Trainer:
         - `evaluation`: which training samples the training loss is measured on.
         - `arithmetic`: how numbers are computed.
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
+        - `validation`: samples that no part has, to be measured on as test samples are.
+        - `best_by`: the measure by which the best model is kept; None: none is.
         - `lr`: the study's learning rate, of which those of a task's own optimizers are shares; None: the optimizer's.
         - `keeps_memory`: of a task with private parts, whether the optimizer's memory stays at the node with them.
         """
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
-        self.task = task
+        self.task, self.best_by = task, best_by
         self.device = torch.device(device)
         batches, steps = (
             _of_each_part(name, given, len(task.parts))
@@ -126,6 +131,7 @@ class Trainer:
         self.forms = self._forms(self.data)
         self._forms_of = {max(batches): self.forms}  # by size of batch
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
+        self.evaluator.validate_on(validation)
 
     def _forms(self, data: TrainingData) -> TrainingForms:
         stacked = StackedTraining(self.model, self.optimizer, data, self.local_steps)

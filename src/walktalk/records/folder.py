@@ -133,6 +133,11 @@ class RunFolder:
         return self.path / "private.safetensors"
 
     @property
+    def best(self) -> Path:
+        """The best model that was measured, where it was asked for."""
+        return self.path / "best.safetensors"
+
+    @property
     def model(self) -> Path:
         """The aggregated model at the end."""
         return self.path / "model.safetensors"

@@ -1,3 +1,4 @@
+from .contents import BestBy as BestBy
 from .contents import Contents as Contents
 from .contents import Encoded as Encoded
 from .contents import Evaluate as Evaluate

@@ -123,6 +123,9 @@ class Stop:
         return min(done, 1.0)
 
 
+BestBy: TypeAlias = Literal["valid_loss", "valid_accuracy", "test_loss", "test_accuracy", "train_loss"]
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """When a run is measured: at the start, at the end, and every so often between."""
@@ -131,6 +134,8 @@ class Evaluate:
     seconds: float | None = None  # of virtual time
     model: EvaluatedModel = "aggregated"  # which model is measured
     members: bool = False  # whether every member's model is measured, too: worst, mean and spread
+    validation: float | None = None  # share of every node's samples that is not trained on, but measured on
+    best: BestBy | None = None  # by which measure the best model is kept; by validation where there is any
 
     def __post_init__(self) -> None:
         for name in ("every", "seconds"):

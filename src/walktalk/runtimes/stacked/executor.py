@@ -99,7 +99,7 @@ class Executor:
         watched: Collection[int] = (),
     ) -> None:
         self.trainer = trainer
-        self.kept = Kept(targets or {}, frozenset(watched))
+        self.kept = Kept(targets or {}, frozenset(watched), getattr(trainer, "best_by", None))
         self.overflows: dict[int, int] = {}  # run -> the node whose training first gave what is not a number
         self._sums: list[tuple[TrainStep, int, Tensor]] = []  # of the models of every wave of this stretch
         self.device = torch.device(trainer.device)

@@ -71,6 +71,20 @@ def averaging_of(trainer: RowTrainer, protocol: Protocol | None = None) -> Avera
 LOSSES = ("train_loss", "test_loss")  # of which the largest is the worst
 
 
+class Candidate(NamedTuple):
+    """A model that is the best of a run so far, or the best of those that were measured together."""
+
+    model: Tensor
+    measure: str  # by which it is
+    value: float  # of that measure
+    is_mean: bool  # whether it is the mean over members, not the algorithm's output
+
+
+def is_better(measure: str, value: float, other: float) -> bool:
+    """Whether one value of a measure is better than another: of an accuracy the larger, of a loss the smaller."""
+    return value > other if measure.endswith("accuracy") else value < other
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One run at one moment."""
@@ -88,6 +102,7 @@ class Measurement:
     states: Tensor | None = field(
         default=None, compare=False, repr=False
     )  # of all nodes, where they have private parts
+    best: Candidate | None = field(default=None, compare=False, repr=False)  # the best of its run that came with it
 
 
 class Kept(NamedTuple):
@@ -95,6 +110,7 @@ class Kept(NamedTuple):
 
     targets: Mapping[int, float]  # run -> the loss that ends it
     watched: frozenset[int]  # runs that any evaluation may end
+    best_by: str | None = None  # the measure by which the best model of every run is kept, too
 
     def wanted(self, run: int, loss: float) -> bool:
         return run in self.watched or loss <= self.targets.get(run, -math.inf)
@@ -160,6 +176,7 @@ class Measurements:
         measured = self.measured(trainer)
         losses, accuracies = measured.pop("train_loss"), measured.pop("test_accuracy")
         spreads = torch.stack(self.spreads).double().cpu().tolist()
+        best = self.best_of_each({"train_loss": losses, "test_accuracy": accuracies, **measured})
         return [
             Measurement(
                 step.run,
@@ -177,9 +194,23 @@ class Measurements:
                     **(self.each_of(trainer, place) if place in self.members else {}),
                 },
                 self.states.get(place),
+                best.get(place),
             )
             for place, (step, (a, m), spread) in enumerate(zip(self.steps, self.where, spreads, strict=True))
         ]
+
+    def best_of_each(self, measured: Mapping[str, list[float]]) -> dict[int, Candidate]:
+        """The best model of each run among these, by the place of the step; none where nobody asked for it."""
+        by, found = self.kept.best_by, dict[int, tuple[int, Candidate]]()
+        if by is None or by not in measured:
+            return {}
+        for place, (step, models) in enumerate(zip(self.steps, self.where, strict=True)):
+            for number in dict.fromkeys(models):
+                value = measured[by][number]
+                seen = found.get(step.run)
+                if math.isfinite(value) and (seen is None or is_better(by, value, seen[1].value)):
+                    found[step.run] = place, Candidate(self.models[number], by, value, number != models[0])
+        return dict(found.values())
 
 
 def measured_by(trainer: RowTrainer, rows: Tensor, states: Tensor | None = None) -> dict[str, list[float]]:

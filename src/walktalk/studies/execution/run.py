@@ -373,7 +373,7 @@ def needed_of_a_trainer(spec: StudySpec) -> str:
     content["training"].pop("optimizer_state")  # each run has its own
     graph = build_foundation(spec).graph
     content |= {"nodes": graph.nodes, "names": graph.names, "samples": spec.evaluate.samples}
-    content |= {"measured": spec.evaluate.nodes}
+    content |= {"measured": spec.evaluate.nodes, "held out": spec.evaluate.validation, "best": spec.evaluate.best_by}
     return json.dumps(content, sort_keys=True)
 
 

@@ -15,9 +15,9 @@ from walktalk.core.errors import StudyError
 from walktalk.learning import Trainer
 from walktalk.records import HistoryRow, RunFolder, TraceRow, TraceWriter, load_checkpoint, save_checkpoint
 from walktalk.runtimes.semantics import Stop
-from walktalk.runtimes.stacked import Engine, Measurement
+from walktalk.runtimes.stacked import Engine, Measurement, is_better
 from walktalk.studies.execution.process import BackgroundWriter
-from walktalk.studies.planning import PlannedRun, RunRecord
+from walktalk.studies.planning import Best, PlannedRun, RunRecord
 from walktalk.studies.results import history_row, trace_columns, write_run
 
 # -- Whether a run ends before its time, and what is to be said of it: from its evaluations, one by one and in order --
@@ -137,6 +137,7 @@ class RunLog:
         row = history_row(record.label, record.repetition, m)
         record.history.append(row)
         record.states = None if m.states is None else m.states.cpu().numpy()
+        self._keep_best(m)
         graph = self.run.setup.graph
         node = graph.name_of(struck) if struck is not None and struck < graph.nodes else None  # else everybody's data
         warning = self.alarm.words(row, node)
@@ -145,6 +146,13 @@ class RunLog:
             assert m.model is not None
             record.met_target, record.output, record.noted = True, m.model.cpu(), m.op.noted
         return warning
+
+    def _keep_best(self, m: Measurement) -> None:
+        """Keep the model that was measured, if it is the best so far."""
+        new, old = m.best, self.record.best
+        if new is not None and (old is None or is_better(new.measure, new.value, old.value)):
+            row = new.model.cpu().numpy().copy()
+            self.record.best = Best(row, m.op.iteration, new.measure, new.value, new.is_mean)
 
     def new_rows(self) -> list[HistoryRow]:
         """Evaluations that were not reported yet."""
@@ -188,6 +196,9 @@ class RunLog:
         else:
             tensors, numbers = engine.living(self.index)
             facts |= {"progress": engine.reached[self.index], "values": numbers}
+        if record.best is not None:
+            tensors["best"] = torch.from_numpy(record.best.row)
+            facts["best"] = list(record.best[1:])
         folder.path.mkdir(parents=True, exist_ok=True)
         if record.states is not None:
             tensors["states_of_nodes"] = torch.from_numpy(record.states)
@@ -214,6 +225,8 @@ class RunLog:
         record = self.record
         record.history = [HistoryRow(*row) for row in facts["history"]]
         record.met_target = facts["met_target"]
+        best = tensors.pop("best", None)
+        record.best = None if best is None else Best(best.numpy(), *facts["best"])
         states = tensors.pop("states_of_nodes", None)
         record.states = None if states is None else states.numpy()
         for row in record.history:  # rule and alarm have seen them before

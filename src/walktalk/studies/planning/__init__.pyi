@@ -1,4 +1,5 @@
 from .build import AlgorithmPlan as AlgorithmPlan
+from .build import Best as Best
 from .build import Conditions as Conditions
 from .build import PlannedRun as PlannedRun
 from .build import Progress as Progress
@@ -13,6 +14,7 @@ from .build import build_task as build_task
 from .build import build_timing as build_timing
 from .build import build_trainer as build_trainer
 from .build import check_links as check_links
+from .build import held_out as held_out
 from .build import matched as matched
 from .build import pick_device as pick_device
 from .build import work_of_nodes as work_of_nodes

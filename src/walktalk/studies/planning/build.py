@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -116,6 +116,16 @@ class PlannedRun:
     initial: Tensor  # the model that it starts from, as a row
 
 
+class Best(NamedTuple):
+    """The best model that was measured in a run."""
+
+    row: np.ndarray  # the model
+    iteration: int  # when it was measured
+    measure: str  # by which it is the best, such as "valid_loss"
+    value: float  # of that measure
+    is_mean: bool  # whether it is the mean over walks or nodes, not the model that the algorithm puts out
+
+
 @dataclass
 class RunRecord:
     """What one run leaves: history, trace, model, and how much it did."""
@@ -131,6 +141,7 @@ class RunRecord:
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
+    best: Best | None = None  # the best model that was measured, where it was asked for
     states: np.ndarray | None = None  # of all nodes at the end, where parts of models are private and in there
 
 
@@ -224,7 +235,8 @@ def check_availability(spec: StudySpec, graph: Graph) -> None:
 def build_evaluate(spec: StudySpec) -> Evaluate:
     """When each run is measured."""
     given = spec.evaluate
-    return Evaluate(given.every, given.seconds, given.model, members=bool(given.members))
+    also = {"validation": given.validation, "best": given.best}
+    return Evaluate(given.every, given.seconds, given.model, members=bool(given.members), **also)  # type: ignore[arg-type]
 
 
 def build_rate(spec: StudySpec) -> Callable[[float], float]:
@@ -267,6 +279,24 @@ def work_of_nodes(spec: StudySpec, task: Task, node: tasks.Node | None = None) -
     return batches, _of_parts("training.local_steps", training.local_steps, task, node)
 
 
+def held_out(task: Task, share: float | None) -> tuple[Task, np.ndarray | None]:
+    """The task without a share of every node's samples, evenly chosen; and those, to validate on."""
+    if share is None:
+        return task, None
+    trained, kept = [], []
+    for number, part in enumerate(task.parts):
+        wanted = max(1, round(share * len(part)))
+        if wanted >= len(part):
+            name = number if task.names is None else task.names[number]
+            raise SpecError(
+                f"evaluate.validation: {share:g} leaves node {name} nothing to train on; it has {len(part)} samples"
+            )
+        places = np.unique(np.linspace(0, len(part) - 1, wanted).round().astype(int))
+        kept.append(np.asarray(part)[places])
+        trained.append(np.delete(np.asarray(part), places))
+    return replace(task, parts=trained), np.concatenate(kept)
+
+
 Counted: TypeAlias = int | list[int]
 
 
@@ -294,6 +324,11 @@ def build_trainer(
         samples: Of the training data, for a measurement; the study's own number, if left out.
         node: Whose data it is, where the task is the part of one node.
     """
+    task, validation = held_out(task, spec.evaluate.validation)
+    if spec.evaluate.best_by in ("test_loss", "test_accuracy") and task.test is None and node is None:
+        raise SpecError(
+            f"evaluate.best: {spec.evaluate.best_by} needs test samples, and the task has none; take train_loss"
+        )
     batches, steps = work_of_nodes(spec, task, node)
     trainer = Trainer(
         task,
@@ -308,6 +343,8 @@ def build_trainer(
         ),
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
+        validation=validation,
+        best_by=spec.evaluate.best_by,
         lr=spec.optimizer.lr,
         keeps_memory=keeps_memory(spec) if task.private else True,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +58,8 @@ def write_run(here: RunFolder, record: RunRecord, trainer: Trainer) -> None:
     write_history(here.history, record.history, RUN_COLUMNS)
     if record.states is not None:
         save_private(here.private, record, trainer)
+    if record.best is not None:
+        save_model(here.best, replace(record, output=torch.from_numpy(record.best.row)), trainer)
     save_model(here.model, record, trainer)
 
 

@@ -17,7 +17,7 @@ from walktalk.core.settings import misfit
 from walktalk.learning import tasks
 from walktalk.protocols import Described, together
 from walktalk.records import folder_name
-from walktalk.runtimes.semantics import CAP, Objective, OptimizerState
+from walktalk.runtimes.semantics import CAP, BestBy, Objective, OptimizerState
 from walktalk.runtimes.simulator import lines_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.sections import (
@@ -292,6 +292,18 @@ class EvaluateSpec(Section):
         "whose training samples the loss is measured on; everybody's if left out; in the simulator",
         min_length=1,
     )
+    validation: float | None = key(
+        None,
+        "a number above 0, below 1",
+        "share of every node's samples that is not trained on, but measured on; in the simulator",
+        gt=0,
+        lt=1,
+    )
+    best: BestBy | None = key(
+        None,
+        "valid_loss, valid_accuracy, test_loss, test_accuracy, train_loss",
+        "by what the best model is kept, too; valid_loss with validation, else none is kept; in the simulator",
+    )
     members: bool | None = key(
         None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
     )
@@ -307,7 +319,14 @@ class EvaluateSpec(Section):
     def _fits(self) -> EvaluateSpec:
         if self.every is not None and self.seconds is not None:
             raise ValueError(f"seconds: {self.seconds} and every: {self.every} exclude each other; leave one out")
+        if self.best is not None and self.best.startswith("valid_") and self.validation is None:
+            raise ValueError(f"best: {self.best} needs samples to validate on; give validation: 0.1, or take test_loss")
         return self
+
+    @property
+    def best_by(self) -> BestBy | None:
+        """The measure by which the best model is kept; None where it is not."""
+        return self.best or ("valid_loss" if self.validation is not None else None)
 
 
 MOST_EVALUATIONS = 1_000_000  # of one run; each is a row of its history
