@@ -22,7 +22,7 @@ from walktalk.learning.stacked import (
     StackedModel,
     row_losses,
 )
-from walktalk.learning.stacked.model import is_cross_entropy, takes_classes
+from walktalk.learning.stacked.model import is_cross_entropy, is_of_classes, takes_classes
 from walktalk.learning.task import Lengths, Loss, Metric, Task
 from walktalk.learning.training import ChainTraining, TrainingData
 
@@ -134,11 +134,13 @@ def has_classes(test: Test, model: StackedModel) -> bool:
         return False
     if test.targets.is_floating_point() or test.predictions is not None:
         return bool(getattr(model.module, "has_classes", True))  # of the person's loss, which the model has computed
+    if is_of_classes(loss):
+        return True
     row = model.layout.row(model.module).to(test.inputs.device)
     x, y = test.inputs[:2], test.targets[:2]
     outputs = model.outputs(row[None], x)
     dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
-    return dimension is not None and takes_classes(test.loss, outputs[0], y, outputs.shape[dimension])
+    return dimension is not None and takes_classes(loss, outputs[0], y, outputs.shape[dimension])
 
 
 def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
@@ -237,7 +239,7 @@ class Evaluator:
         return self._some_of(everything, wanted or EVALUATION_SAMPLES)
 
     def _by_node(self, weights: Sequence[float], looked_at: EvaluationSamples) -> dict[int, tuple[float, Tensor]]:
-        """By node, its mean loss's share in that of all, and on which of its samples it is measured."""
+        """Says for each node the share of its mean loss in that of all, and on which of its samples it is measured."""
         nodes = list(dict.fromkeys(range(self.task.nodes) if looked_at.nodes is None else looked_at.nodes))
         each = -(-(looked_at.most or EVALUATION_SAMPLES) // len(nodes))
         total = sum(weights[node] for node in nodes)

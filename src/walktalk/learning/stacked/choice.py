@@ -51,9 +51,8 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     if not any(p.requires_grad for p in module.parameters()):
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
     trained = [own_name(module, name) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    names = names_of_losses(module, loss, inputs, targets)
+    outputs, names = check_that_it_runs(module, loss, inputs, targets)
     loss = LossByPart(loss, names, trained) if names else loss
-    outputs = check_that_it_runs(module, loss, inputs, targets)
     by_part = isinstance(loss, LossByPart)
     if not by_part and not targets.is_floating_point() and bool((targets < 0).any()):
         loss = OpaqueLoss(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
@@ -82,16 +81,6 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
 def is_row_by_row(module: nn.Module) -> bool:
     """Whether a module says of itself that it has no form of many models: it reads its samples by their numbers."""
     return bool(getattr(module, "row_by_row", False))
-
-
-def names_of_losses(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> list[str]:
-    """The names of the losses of a loss that has one for each part of the model; () for one number."""
-    try:
-        with torch.no_grad(), seeded(0, inputs.device):
-            found: object = loss(copy.deepcopy(module).eval()(inputs[:2]), targets[:2])
-    except Exception:  # whatever a person's loss does; it is told with the reason when it is computed next
-        return []
-    return [str(name) for name in found] if isinstance(found, Mapping) else []
 
 
 def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]:
@@ -235,10 +224,13 @@ def depends_on_seed(outcome: Callable[[int], Tensor]) -> bool:
     return any(not torch.equal(outcome(seed).nan_to_num(), first) for seed in range(1, SEEDS_TRIED))
 
 
-def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
+def check_that_it_runs(
+    module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, tuple[str, ...]]:
     """Runs the model once, so that a mistake in it, its loss or its data shows in torch's words before any training.
 
-    Returns the outputs for the first two samples.
+    Returns the outputs for the first two samples, and the names of the parts that have losses of their own; () if none
+    has.
     """
     probe = copy.deepcopy(module).eval()
     try:
@@ -248,7 +240,7 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
             outputs: Tensor = probe(inputs[:2])
             if isinstance(outputs, Tensor):
                 check_classes(loss, outputs, targets)
-            value = loss(outputs, targets[:2])
+            value: object = loss(outputs, targets[:2])
     except ModelError:
         raise
     except Exception as error:
@@ -257,9 +249,10 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
         raise ModelError(f"the model or its loss fails on its own data: {said}{hint}") from error
     if not isinstance(outputs, Tensor):
         raise ModelError("the model must put out one tensor here; wt.tasks.torch makes a task of one with several")
-    if not isinstance(value, Tensor) or value.numel() != 1:
+    each = list(value.values()) if isinstance(value, Mapping) and value else [value]
+    if any(not isinstance(one, Tensor) or one.numel() != 1 for one in each):
         raise ModelError("the loss should be one number, a tensor: the mean over the batch")
-    return outputs
+    return outputs, tuple(map(str, value)) if isinstance(value, Mapping) else ()
 
 
 def check_classes(loss: Loss, outputs: Tensor, targets: Tensor) -> None:

@@ -127,6 +127,11 @@ def is_cross_entropy(loss: Loss) -> bool:
     return loss is functional.cross_entropy
 
 
+def is_of_classes(loss: Loss) -> bool:
+    """Whether it is one of torch's losses whose whole numbers are classes."""
+    return isinstance(loss, CLASS_LOSSES) or loss in CLASS_FUNCTIONS
+
+
 def takes_classes(loss: Loss, outputs: Tensor, targets: Tensor, classes: int) -> bool:
     """Whether a loss takes whole numbers for classes: then it fails of one that the outputs do not have.
 
@@ -139,7 +144,7 @@ def takes_classes(loss: Loss, outputs: Tensor, targets: Tensor, classes: int) ->
         targets: such of them as the loss takes.
         classes: how many the outputs have.
     """
-    if is_cross_entropy(loss) or isinstance(loss, CLASS_LOSSES) or loss in CLASS_FUNCTIONS:
+    if is_of_classes(loss):
         return True
     scores, right = outputs.detach().cpu(), targets.cpu()
     with torch.no_grad(), seeded(0, scores.device):
