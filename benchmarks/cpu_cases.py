@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also run
 
 from walktalk.core.cpu import MKL_VARIABLE, cpu_says
 from walktalk.learning import Trainer
-from walktalk.learning.stacked import cpu
+from walktalk.learning.stacked import ChainModel, TracedModel, attention, choice, cpu
+from walktalk.learning.stacked.compiled import attention as compiled
 from walktalk.testing.bench.models import MODELS
 from walktalk.testing.bench.training import StackedWave, make_trainer
 
@@ -32,6 +33,7 @@ TURN = 0.02  # CPU seconds of a turn, at least
 LOCAL_STEPS = 5
 Switch = Callable[[Trainer, bool], None]  # turns a case on or off
 NUMPY_IS_FASTER = cpu.numpy_is_faster
+LAYER_NORM, FEW_TOKENS, ON_A_CPU = compiled.layer_norm, attention.FEW_TOKENS, choice.ON_A_CPU
 
 
 def by_numpy(trainer: Trainer, on: bool) -> None:
@@ -54,8 +56,21 @@ def heavy_convolutions(trainer: Trainer, on: bool) -> None:
     images.heavy_up_to = kept if on else 0
 
 
+def folded_norms(on: bool) -> None:
+    compiled.layer_norm = LAYER_NORM if on else lambda *given: LAYER_NORM(*given[:-1], False)  # type: ignore[assignment]
+
+
+def attention_step_by_step(on: bool) -> None:
+    choice.ON_A_CPU = (ChainModel, TracedModel)  # where a model cannot be compiled
+    attention.FEW_TOKENS = FEW_TOKENS if on else 0
+
+
+def as_it_is(trainer: Trainer, on: bool) -> None:
+    """What counts was switched when the trainer was made."""
+
+
 def order(trainer: Trainer) -> cpu.ImageOrder:
-    assert trainer.model.images is not None  # type: ignore[attr-defined]
+    assert trainer.model.images is not None
     return trainer.model.images  # type: ignore[attr-defined,no-any-return]
 
 
@@ -72,7 +87,15 @@ CASES: list[tuple[str, Switch, str, int, int]] = [  # the case, its switch, a mo
     ("small convolutions", small_convolutions, "lenet5", 2, 1),
     ("heavy convolutions", heavy_convolutions, "vgg11", 4, 1),
     ("heavy convolutions", heavy_convolutions, "vgg11", 32, 1),
+    ("norms in the next product", as_it_is, "tiny-vit", 32, 4),
+    ("norms in the next product", as_it_is, "tiny-vit", 8, 1),
+    ("attention step by step", as_it_is, "tiny-vit", 32, 4),
+    ("attention step by step", as_it_is, "tiny-vit", 8, 1),
 ]
+WHEN_MADE: dict[str, Callable[[bool], None]] = {  # of a trainer: what is decided then
+    "norms in the next product": folded_norms,
+    "attention step by step": attention_step_by_step,
+}
 
 MKL = """
 import os, sys, time
@@ -91,25 +114,32 @@ print(best)
 """
 
 
-def ratio(switch: Switch, name: str, batch: int, width: int, seconds: float) -> float:
+def ratio(case: str, switch: Switch, name: str, batch: int, width: int, seconds: float) -> float:
     """How many times as long a training takes without the case."""
-    trainer = make_trainer(MODELS[name].task(), "cpu", batch, LOCAL_STEPS)
-    wave, best, times = StackedWave(width, trainer), {True: 1e9, False: 1e9}, 1
-    until = time.process_time() + seconds
-    for on in (True, False):  # memory is laid out, programs are made
-        switch(trainer, on)
-        wave.train()
+    prepare, ways = WHEN_MADE.get(case, lambda on: None), (True, False)
+    waves: dict[bool, StackedWave] = {}
+    for on in ways:
+        prepare(on)
+        waves[on] = StackedWave(width, make_trainer(MODELS[name].task(), "cpu", batch, LOCAL_STEPS))
+    best, times = dict.fromkeys(ways, 1e9), 1
+
+    def cpu_seconds(on: bool, trainings: int) -> float:
+        prepare(on)
+        switch(waves[on].trainer, on)
         began = time.process_time()
-        wave.train()
-        times = max(times, round(TURN / max(1e-6, time.process_time() - began)))
+        for _ in range(trainings):
+            waves[on].train()
+        return time.process_time() - began
+
+    until = time.process_time() + seconds
+    for on in ways:
+        cpu_seconds(on, 1)  # memory is laid out, programs are made
+        times = max(times, round(TURN / max(1e-6, cpu_seconds(on, 1))))
     while time.process_time() < until:
-        for on in (True, False):
-            switch(trainer, on)
-            began = time.process_time()
-            for _ in range(times):
-                wave.train()
-            best[on] = min(best[on], time.process_time() - began)
-    switch(trainer, True)
+        for on in ways:
+            best[on] = min(best[on], cpu_seconds(on, times))
+    prepare(True)
+    switch(waves[True].trainer, True)
     return best[False] / best[True]
 
 
@@ -133,7 +163,7 @@ def main() -> None:
     print(f"{cpu_says('model name') or platform.processor()}, {os.cpu_count()} cores, torch {torch.__version__}\n")
     print("| case | model | samples | rows at once | without over with |\n| --- | --- | --- | --- | --- |")
     for case, switch, name, batch, width in CASES:
-        found = ratio(switch, name, batch, width, options.seconds)
+        found = ratio(case, switch, name, batch, width, options.seconds)
         print(f"| {case} | {name} | {batch} | {width} | {found:.2f} |", flush=True)
     print(f"| `{MKL_VARIABLE}` | 20 products of [32, 64] and [64, 64] | | 20 | {mkl_ratio():.2f} |")
 

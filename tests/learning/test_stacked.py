@@ -18,7 +18,6 @@ from walktalk.learning.stacked import (
     SequentialModel,
     TracedModel,
     VmapModel,
-    recurrent,
     stack,
 )
 from walktalk.learning.stacked.choice import agrees
@@ -223,16 +222,15 @@ def test_rates_that_differ_change_nothing_for_the_others(case):
     ],
     ids=["batch-norm", "group-norm", "lstm", "vision", "encoder", "encoder-after", "words", "vmap"],
 )
-def test_forms_that_only_a_gpu_takes(kind, make, inputs, monkeypatch):
+def test_forms_that_only_a_gpu_takes(kind, make, inputs):
     """On a CPU these models are trained one after the other or written out, but the stacked forms give the same."""
     torch.manual_seed(0)
-    monkeypatch.setattr(recurrent, "one_by_one", recurrent.in_steps)
     module = make()
     assert agrees(kind(module, functional.cross_entropy), inputs, LABELS)
 
 
 @pytest.mark.parametrize("make", [lambda: Recurrent(nn.LSTM), lambda: Recurrent(nn.RNN, nonlinearity="relu")])
-def test_recurrent_layers_row_by_row(make):
+def test_recurrent_layers_of_many_models(make):
     assert agrees(TracedModel(make(), functional.cross_entropy), TOKENS, LABELS)
 
 

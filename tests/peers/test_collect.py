@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ from walktalk.runtimes.peers import (
     read_event_log,
     replay,
 )
-from walktalk.runtimes.peers.node.event_log import PIECE, Copy, FileServer
+from walktalk.runtimes.peers.node.event_log import PIECE, Copy, FileServer, read_lines
 from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import build_graph, make_spec
 from walktalk.studies.collecting import collect, run_and_collect
@@ -369,3 +371,48 @@ def test_nobody_answers_and_nothing_is_there(tmp_path):
         collect(cluster, tmp_path / "out", seconds=0.1)
     assert not (tmp_path / "out").exists()
     assert build_graph(make_spec(cluster.study)).nodes == 3
+
+
+# -- a bad member ----------------------------------------------------------------------------------------------------
+
+
+class Claims:
+    """A connection to a node that says it has files without end."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.fetched = size, 0
+
+    def ask(self, names: list[str], *_: object, **__: object) -> dict[str, dict[str, object] | None]:
+        return {name: {"files": {"trace-1.jsonl": self.size, "copy.safetensors": self.size}} for name in names}
+
+    def fetch(self, name: str, file: str, size: int, to: Path) -> bool:
+        self.fetched += size
+        return True
+
+
+def test_an_endless_file_is_not_fetched(tmp_path: Path) -> None:
+    """4.2 GB were written in 25 s."""
+    lines: list[str] = []
+    gathered = Gathered(a_cluster(tmp_path, {"name": "multi_walk"}), tmp_path / "out", say=lines.append)
+    claims = Claims(2**41)
+    gathered.ask(claims, 1.0)  # type: ignore[arg-type]
+    gathered.fetch_event_logs(claims)  # type: ignore[arg-type]
+    assert gathered._fetch_copy(claims, "lyon") is None  # type: ignore[arg-type]
+    assert claims.fetched == 0
+    assert any(line.startswith("lyon: its event log is left out") for line in lines)
+    assert any(line.startswith("lyon: its copy of the model is left out") for line in lines)
+
+
+@pytest.mark.parametrize("line", [b"[1] \n", b"[" * 900_000, b"x" * 100], ids=["many", "deep", "long"])
+def test_a_small_file_that_becomes_a_large_one_takes_little_memory(line: bytes, tmp_path: Path) -> None:
+    """3.1 MB of event log took 6.6 GB of memory."""
+    packer, path = zlib.compressobj(9, wbits=31), tmp_path / "trace-1.jsonl.gz"
+    data = b"".join(packer.compress(line * (1_000_000 // len(line) + 1)) for _ in range(200)) + packer.flush()
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        assert read_lines([path]) == []
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 50e6

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.peers.test_deployment import MAIN, walktalk, write_cluster
+from tests.peers.test_hostile import lonely_node
 from walktalk.chains import metropolis_hastings, spectrum
 from walktalk.cli.app import app
-from walktalk.core.errors import UnavailableError
+from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph, complete, cycle, star
 from walktalk.protocols import (
     AsyncGossip,
@@ -41,6 +42,7 @@ from walktalk.protocols import (
 )
 from walktalk.runtimes.peers import (
     Entry,
+    JoinRequest,
     Ledger,
     Roster,
     Standing,
@@ -51,8 +53,10 @@ from walktalk.runtimes.peers import (
     network_view,
     read_event_log,
     signed_entry,
+    was_let_go,
 )
 from walktalk.runtimes.simulator import all_network_views
+from walktalk.studies.peers.node_job import find_seat
 from walktalk.testing.cluster import SECONDS, crowd, done, wait_for
 
 # -- rosters ---------------------------------------------------------------------------------------------------------
@@ -424,3 +428,40 @@ def asked(config: Path) -> dict[str, Any]:
     """What nodes say; whether all are well does not matter."""
     said: dict[str, Any] = json.loads(walktalk("status", "--config", str(config), "--json").stdout or "{}")
     return said
+
+
+def test_one_that_was_let_go_while_it_was_dead_is_told_so_and_can_join_again(tmp_path: Path) -> None:
+    """It came back from its checkpoint, trained alone, and nobody told it; `--join` was refused."""
+    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(3)) as made:
+        dead, first = made.nodes["n1"], made.nodes["n0"]
+        dead.leave()
+        made.threads["n1"].join(SECONDS)
+        facts, place = dead.neighbours.facts, made.cluster.nodes["n1"]
+        fresh = made.cluster.roster(made.graph)
+        assert not was_let_go_quietly(made.cluster, "n1", place, facts, fresh)
+        roster = first.members.roster
+        assert roster is not None
+        first.events.put(lambda: first.members.merge([roster.next("n1", Standing.LEFT, by="operator")]))
+        wait_for(lambda: roster.standing("n1") is Standing.LEFT)
+        assert was_let_go(made.cluster, "n1", place, facts, fresh)
+        assert fresh.standing("n1") is Standing.MEMBER  # what it was told is not yet what it knows
+        seat = find_seat(made.cluster, made.graph, "n1", False, JoinRequest("n0"), None)
+        assert seat.joins == JoinRequest("n0")
+        again = made.knocks("n1", contact="n0")
+        wait_for(lambda: done(again) > 3 and 1 in first.state.alive)
+        assert roster.standing("n1") is Standing.MEMBER
+
+
+def was_let_go_quietly(*asked: Any) -> bool:
+    """Whether it was; one that belongs is refused, since it need not join."""
+    try:
+        return was_let_go(*asked)
+    except UnavailableError:
+        return False
+
+
+def test_a_node_that_fails_says_why(tmp_path: Path) -> None:
+    with lonely_node(tmp_path) as node:
+        node.fail(SpecError("it has left the cluster for good"))
+        node.events.get_nowait()()
+        assert isinstance(node.state.failure, SpecError)

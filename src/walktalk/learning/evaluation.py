@@ -239,7 +239,7 @@ class Evaluator:
         return self._some_of(everything, wanted or EVALUATION_SAMPLES)
 
     def _by_node(self, weights: Sequence[float], looked_at: EvaluationSamples) -> dict[int, tuple[float, Tensor]]:
-        """By node, its mean loss's share in that of all, and on which of its samples it is measured."""
+        """Says for each node the share of its mean loss in that of all, and on which of its samples it is measured."""
         nodes = list(dict.fromkeys(range(self.task.nodes) if looked_at.nodes is None else looked_at.nodes))
         each = -(-(looked_at.most or EVALUATION_SAMPLES) // len(nodes))
         total = sum(weights[node] for node in nodes)

@@ -1,22 +1,26 @@
 """Cases in which a CPU is better served otherwise than by torch's own way: products, convolutions.
 
 What each brings, as `benchmarks/cpu_cases.py` measured it: how many times as long a training takes without it, in CPU
-seconds by turns in one process. 2026-11-18, two cores of an AMD EPYC (family 26, AVX-512), torch 2.13, one thread, SGD
-with momentum, five local steps; the machine had a load of 12, so that a few per cent are noise.
+seconds by turns in one process. 2026-11-19, two cores of an AMD EPYC (family 26, AVX-512), torch 2.13, one thread, SGD
+with momentum, five local steps, 2 s each (norms and attention 5 to 7 s); the machine had a load of 5, so that a few per
+cent are noise.
 
 | case | model, samples in a batch, rows at once | without over with |
 | --- | --- | --- |
-| products by numpy¹ | logistic regression, 32, 20 | 1.84 |
-| | perceptron, 32 and 8, 20 | 1.55 and 1.42 |
-| | small vision transformer, 32, 4 | 1.37 |
-| channels last | LeNet-5 and ResNet-20, 32, 1 | 1.11 and 1.16 |
-| | GN-LeNet and ResNet-20 with group norm, 32, 1 (an Intel Xeon, load 9) | 1.48 and 1.07 |
-| small convolutions | small CNN and LeNet-5, 2, 1 | 1.70 and 1.68 |
-| heavy convolutions | VGG-11, 4 and 32, 1 | 1.44 and 1.05 |
-| `MKL_CBWR` (`core/cpu.py`, for equal bits) | 20 products of [32, 64] and [64, 64] | 1.00 |
+| products by numpy¹ | logistic regression, 32, 20 | 1.78 |
+| | perceptron, 32 and 8, 20 | 1.51 and 1.50 |
+| | small vision transformer, 32, 4 | 1.44 |
+| channels last | LeNet-5 and ResNet-20, 32, 1 | 1.10 and 1.16 |
+| | GN-LeNet and ResNet-20 with group norm, 32, 1 | 1.59 and 0.98 |
+| small convolutions | small CNN and LeNet-5, 2, 1 | 2.09 and 1.47 |
+| heavy convolutions | VGG-11, 4 and 32, 1 | 1.45 and 1.00 |
+| norms in the next product¹ (`products.FoldedLinear`) | small vision transformer, 32, 4 and 8, 1 | 1.01 and 0.96² |
+| attention step by step¹ (`attention.FEW_TOKENS`) | the same where it cannot be compiled | 1.12 and 0.98 |
+| `MKL_CBWR` (`core/cpu.py`, for equal bits) | 20 products of [32, 64] and [64, 64] | 1.02 |
 | `ONEDNN_MAX_CPU_ISA` (`core/cpu.py`, AMX) | training in 16 bits on some virtual machines | it crashes without |
 
 ¹ With `OPENBLAS_CORETYPE=SkylakeX`: by itself numpy's OpenBLAS took this CPU for a Haswell, and numpy is not used then.
+² It brings nothing here; without it the last bits of such models' runs would be others.
 
 Other cases live with what they are for. Numbers are from when they were made, 2026-11-15 to 18, on machines that others
 used; no script of them was kept:
@@ -26,16 +30,13 @@ used; no script of them was kept:
 | what a step frees stays with the process | `arithmetic.keep_freed_memory` | ResNet-20: 131.5 and 123.0 ms a step |
 | rows of large models are laid out once | `training/forms.py` | language model, Adam: 2.03 and 1.12 s a step |
 | biases added behind the product | `products.BatchedLinear` | the same in two thirds of the time |
-| weights of a layer norm in the next product | `products.FoldedLinear` | not measured |
 | dropout's masks by numpy | `tensors.filled_with_masks` | the same in half of the time |
-| attention over up to `FEW_TOKENS` step by step | `attention.attend` | not measured |
 | RNN and GRU, backward passes written out | `recurrent.py` | GRU alone: 0.70 and 1.42 times a plain loop |
-| LSTM row by row, by oneDNN | `recurrent.one_by_one` | not measured |
 | batches and seeds drawn by numpy | `samples.py` | 20 rows: 81 and 30 µs |
 | seeds without `torch.manual_seed` | `samples.seeded` | 82 and 2.7 µs a step |
 
-A group norm for channels that come last was one of them, and brought nothing: 0.95 and 0.94 (GN-LeNet, ResNet-20) with
-that load, 0.89 and 0.92 on a core of its own of an Intel Xeon.
+A group norm for channels that come last was one of them, and brought nothing: 0.95 and 0.94 (GN-LeNet, ResNet-20) at a
+load of 12, 0.89 and 0.92 on a core of its own of an Intel Xeon.
 
 The case of numpy's products: on AMD's CPUs with AVX-512 MKL, which torch has, multiplies with half of the registers'
 width. OpenBLAS, which numpy's own builds have, uses all of it: 240 Gflop/s on a thread of an AMD EPYC with Zen 5, where

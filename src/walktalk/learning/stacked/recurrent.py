@@ -145,37 +145,8 @@ def recurrent(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, ru
     x: StackedTensor = args[0]
     if x.stacked().dim() != 4:
         raise NotStackable("a recurrent layer without samples")
-    step_by_step = x.tensor.is_cuda or not isinstance(module, nn.LSTM)
-    found = (in_steps if step_by_step else one_by_one)(x, module, get, run)
-    outputs, *states = (StackedTensor(tensor, x.rows) for tensor in found)
+    outputs, *states = (StackedTensor(tensor, x.rows) for tensor in in_steps(x, module, get, run))
     return outputs, tuple(states) if isinstance(module, nn.LSTM) else states[0]
-
-
-def one_by_one(x: StackedTensor, module: nn.RNNBase, get: Get, run: Pass) -> list[Tensor]:
-    """Runs row after row through torch's own LSTM: on a CPU oneDNN's is faster than products over all rows."""
-    if module.dropout:
-        raise NotStackable("a recurrent layer with dropout")
-    inputs, names = x.stacked(), [name for names in module._all_weights for name in names]
-    flat = []
-    count = module.num_layers * (2 if module.bidirectional else 1)
-    samples = inputs.shape[1] if module.batch_first else inputs.shape[2]
-    start = inputs.new_zeros(count, samples, module.hidden_size)
-    weights = [(get(name).squeeze(0),) if x.rows == 1 else get(name).unbind(0) for name in names]
-    for r in range(x.rows):
-        flat.append(
-            torch._VF.lstm(
-                inputs.squeeze(0) if x.rows == 1 else inputs[r],
-                (start, start),
-                [weight[r] for weight in weights],
-                module.bias,
-                module.num_layers,
-                0.0,
-                run.training,
-                module.bidirectional,
-                module.batch_first,
-            )
-        )
-    return [parts[0].unsqueeze(0) if x.rows == 1 else torch.stack(parts) for parts in zip(*flat, strict=True)]
 
 
 def in_steps(x: StackedTensor, module: nn.RNNBase, get: Get, run: Pass) -> list[Tensor]:

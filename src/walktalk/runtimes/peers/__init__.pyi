@@ -41,6 +41,7 @@ from .operations.cluster import with_known_ports as with_known_ports
 from .operations.cluster import with_own_port as with_own_port
 from .operations.joining import JoinRequest as JoinRequest
 from .operations.joining import ask_to_join as ask_to_join
+from .operations.joining import was_let_go as was_let_go
 from .operations.launcher import Fleet as Fleet
 from .operations.launcher import LogFormat as LogFormat
 from .operations.launcher import end_process as end_process

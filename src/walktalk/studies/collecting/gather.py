@@ -19,7 +19,9 @@ from walktalk.runtimes.peers import COPY, FILES, RECORDS, Cluster, OperatorConne
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
 WORTH_A_WORD = 1e6  # bytes
-LARGEST = 2**42  # bytes of a file: beyond, a node says nonsense
+LARGEST = 2**36  # bytes of a copy of a model: beyond, a node says nonsense
+LARGEST_LOG = 2**32  # bytes of all parts of a node's event log, compressed but for the last: years
+SPARE = 2  # of the room that is left on the disk at most one part in so many is filled by one node
 
 
 class CopyFound(NamedTuple):
@@ -61,6 +63,9 @@ class Gathered:
         files = {file: size for file, size in _files(answer).items() if file != COPY}
         if not files:
             return True
+        if why := self._too_much(sum(files.values()), LARGEST_LOG):
+            self.say(f"{name}: its event log is left out: {why}")
+            return True
         for old in self.folder.glob(f"{name}/*"):
             if old.name not in files:  # it has begun anew meanwhile, or that part is compressed
                 old.unlink()
@@ -91,9 +96,19 @@ class Gathered:
         path.unlink(missing_ok=True)
         if size is None:
             return None
+        if why := self._too_much(size, LARGEST):
+            self.say(f"{name}: its copy of the model is left out: {why}")
+            return None
         if size > WORTH_A_WORD:
             self.say(f"{name}: {size / 1e6:,.1f} MB of its copy of the model")
         return read_copy(name, path) if caller.fetch(name, COPY, size, path) else None
+
+    def _too_much(self, size: int, most: int) -> str:
+        """Why so many bytes of one node are not fetched; "" where they are."""
+        if size > most:
+            return f"{size / 1e9:,.1f} GB; at most {most / 1e9:,.1f} GB of a node are taken"
+        room = shutil.disk_usage(self.folder if self.folder.exists() else Path.cwd()).free // SPARE
+        return f"{size / 1e9:,.1f} GB, and the disk has room for {room / 1e9:,.1f} GB of it" if size > room else ""
 
     def copy_from_folders(self) -> None:
         """Copy what nodes that do not answer have on this machine: all that they would have said."""
@@ -162,7 +177,7 @@ def _files(answer: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(files, dict):
         return {}
     sound = {name: size for name, size in files.items() if FILES.fullmatch(name) and isinstance(size, int)}
-    return {name: size for name, size in sound.items() if 0 <= size <= LARGEST}
+    return {name: size for name, size in sound.items() if 0 <= size < 2**53}
 
 
 def _size(path: Path) -> int:

@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from walktalk.runtimes.peers import (
     network_view,
     quiet_process,
     shown,
+    was_let_go,
     with_known_ports,
     with_own_port,
 )
@@ -158,7 +160,7 @@ def find_seat(
     if not belongs and join is None:
         raise SpecError(_not_in(cluster, name, left=roster.has(name)))
     if belongs and join is not None and name in cluster.file_names:
-        raise SpecError(f"--name {name} is in the cluster's file, so it need not join; leave --join out")
+        belongs = False  # whether it was let go meanwhile, the others know: they refuse one that belongs
     if name in cluster.file_names:
         own = cluster.nodes[name]
     else:
@@ -280,6 +282,8 @@ def run_node(
         meets(node)
         leave_on_signals(node.leave)
         show(node.health)
+        if job.rejoin and seat.joins is None:
+            threading.Thread(target=_stop_if_let_go, args=(seat, node), name="belongs", daemon=True).start()
         try:
             node.run()
         finally:
@@ -287,6 +291,17 @@ def run_node(
             ends(node.progress.end.seen)
     if node.training.queue.busy or not node.link.connections.closed:
         end_process()
+
+
+def _stop_if_let_go(seat: Seat, node: Node) -> None:
+    """Stop a node that was let go while it was dead: it would train alone, and nobody would tell it."""
+    try:
+        gone = was_let_go(seat.cluster, seat.name, seat.place, node.neighbours.facts, seat.roster)
+    except Exception as error:  # nobody is there who could say so, or it belongs
+        log.debug("%s: nobody says that it does not belong: %s", seat.name, error)
+        return
+    if gone:
+        node.fail(SpecError(_not_in(seat.cluster, seat.name, left=True)))
 
 
 def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:

@@ -132,17 +132,17 @@ class RunRecord:
 
     label: str
     repetition: int
-    history: list[HistoryRow] = field(default_factory=list)
-    trace: list[TraceRow] = field(default_factory=list)  # empty where it went to a file
-    output: Tensor | None = None  # the aggregated model at the end, as a row
+    history: list[HistoryRow] = field(default_factory=list, repr=False)
+    trace: list[TraceRow] = field(default_factory=list, repr=False)  # empty where it went to a file
+    output: Tensor | None = field(default=None, repr=False)  # the aggregated model at the end, as a row
     trainings: int = 0
     met_target: bool = False
     noted: int = 0  # lines of the trace until the target was met
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
-    best: Best | None = None  # the best model that was measured, where it was asked for
-    states: np.ndarray | None = None  # of all nodes at the end, where parts of models are private and in there
+    best: Best | None = field(default=None, repr=False)  # the best model that was measured, where it was asked for
+    states: np.ndarray | None = field(default=None, repr=False)  # of all nodes at the end; private parts are in there
 
 
 # -- From a specification to the things it names: graph, task, protocols, timing, stop, learning-rate schedule --------

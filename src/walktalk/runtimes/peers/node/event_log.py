@@ -17,12 +17,12 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 import re
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -77,11 +77,21 @@ def open_part(path: Path) -> IO[bytes] | gzip.GzipFile:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
+LONGEST_LINE = 1 << 20  # bytes; the longest that a node writes has some kilobytes
+TIMES_COMPRESSED = 60  # more than so many times as large no part becomes; a node's own are 10 to 30 times as large
+SMALL = 1 << 20  # bytes that a part may have in any case
+
+
 def lines_of_part(path: Path) -> Iterator[bytes]:
-    """Read the lines of a part; a `ValueError` where the damage of a damaged file begins."""
+    """Read the lines of a part; a `ValueError` where the damage of a damaged file begins, or it is no log of a node."""
     with open_part(path) as file:
+        left = max(SMALL, TIMES_COMPRESSED * os.fstat(file.fileno()).st_size)
         try:
-            yield from file
+            while line := file.readline(LONGEST_LINE + 1):
+                left -= len(line)
+                if len(line) > LONGEST_LINE or left < 0:
+                    raise EOFError("more than a node writes")
+                yield line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             log.warning("%s is damaged; what follows in this life of the node is left out", path)
             raise ValueError(f"{path} is damaged") from error
@@ -90,10 +100,14 @@ def lines_of_part(path: Path) -> Iterator[bytes]:
 def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
     """Read what was written down in one life; what follows a damaged line is left out."""
     rows: list[TraceRow] = []
-    with suppress(ValueError, TypeError):
+    try:
         for path in parts:
             for line in lines_of_part(path):
                 rows.append(TraceRow(*json.loads(line)))
+    except OSError:  # the part has another name by now
+        raise
+    except Exception as error:  # somebody else has written it
+        log.debug("what follows a damaged line is left out: %s", error)
     return rows
 
 

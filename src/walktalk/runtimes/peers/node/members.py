@@ -199,7 +199,7 @@ class Members:
         if not isinstance(facts, dict) or (differ := differences(ours, facts)):
             return f"its study is another: {'; '.join(differ) if isinstance(facts, dict) else 'it says nothing of it'}"
         if name in roster.names and roster.standing(name) is Standing.MEMBER:
-            return f"the name {name} is taken: it is in the cluster's file"
+            return f"the name {name} is taken: it is in the cluster's file, so it need not join; leave --join out"
         belongs = roster.has(name) and roster.standing(name) is not Standing.LEFT
         if belongs and roster.number(name) in self._progress.tally.there():
             return f"the name {name} is taken: such a node has joined, and is there"

@@ -197,6 +197,10 @@ class Node:
         """Ask the node to pass its walks on and go. Callable from any thread and from a signal handler."""
         self.events.put(self._leave)
 
+    def fail(self, why: Exception) -> None:
+        """End the node with an error, which `run` raises. Callable from any thread."""
+        self.events.put(lambda: setattr(self.state, "failure", why))
+
     def leave_for_good(self) -> None:
         """Ask the node to leave and never come back: others take its place in the graph. Callable from any thread."""
         self.events.put(self.members.leave)

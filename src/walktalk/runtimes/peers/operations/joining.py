@@ -16,14 +16,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from walktalk.core.errors import SpecError, UnavailableError
+from walktalk.core.untrusted import Boundary, parsed_json
 from walktalk.graphs import attached
 from walktalk.runtimes.peers.identity.certificates import RELAY, Credentials
 from walktalk.runtimes.peers.node.news import why_absent
-from walktalk.runtimes.peers.node.roster import Entry, Roster, Standing, signed_entry
+from walktalk.runtimes.peers.node.roster import WHOLE, Entry, Roster, Standing, signed_entry
 from walktalk.runtimes.peers.operations.cluster import Cluster, Place, with_known_ports
 from walktalk.runtimes.peers.relay.tunnels import DIRECT, Guest, RelayPlace, Tunnels, doors, why_not_met
 from walktalk.runtimes.peers.wire.session import JOIN, Endpoint, Tuning, close_session, open_session
@@ -103,9 +105,9 @@ class Door:
         if self._tunnels is not None:
             self._tunnels.close()
 
-    def ask(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """The first answer; `UnavailableError` where it is a refusal, or none comes."""
-        payload, end = json.dumps(said).encode(), time.monotonic() + PATIENCE
+    def ask(self, said: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
+        """The first answer; `UnavailableError` where it is a refusal, or none comes in time."""
+        payload, end = json.dumps(said).encode(), time.monotonic() + (PATIENCE if seconds is None else seconds)
         while time.monotonic() < end:
             waiting = [self._session.get(key, payload=payload, timeout=A_QUESTION) for key in self._keys]
             for replies in waiting:
@@ -123,7 +125,9 @@ class Door:
         return why_absent(name, address, self._files)
 
     def _heard(self, who: str, answer: bytes) -> dict[str, Any]:
-        content = json.loads(answer)
+        content = parsed_json(answer, WHOLE)
+        if not isinstance(content, dict):
+            raise UnavailableError(f"{self._name}: {who} answers with nonsense")
         if "refused" in content:
             raise UnavailableError(f"{self._name}: {who} does not let it join: {content['refused']}")
         return dict(content)
@@ -154,6 +158,28 @@ def ask_to_join(
         roster.join(Entry.heard(said) for said in answer["roster"])
     if roster.entries[name] != entry:
         raise UnavailableError(f"{name}: another has joined under this name meanwhile; take another")
+
+
+def was_let_go(cluster: Cluster, name: str, place: Place, facts: Mapping[str, Any], roster: Roster) -> bool:
+    """Whether the others say, with the operator's signature, that a node has left for good; none may answer.
+
+    Args:
+        cluster: as in the file.
+        name: of the node, which has been started again.
+        place: where it listens.
+        facts: of its study.
+        roster: as the node knows it; it stays as it is.
+    """
+    with Door(cluster, name, place, "", cluster.own_credentials(name)) as door:
+        answer = door.ask({"name": name, "facts": dict(facts)}, A_QUESTION)
+    known, refused = replace(roster, entries=dict(roster.entries)), Boundary()
+    for said in answer.get("roster", ()):
+        refused("whoever answers", "an entry of its roster", partial(_hear, known, said), None)
+    return known.standing(name) is Standing.LEFT
+
+
+def _hear(roster: Roster, said: Any) -> None:
+    roster.join([Entry.heard(said)])
 
 
 def _is_met(cluster: Cluster, contact: str) -> bool:

@@ -144,7 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _facts(self) -> dict[str, object]:
-        status = self.server.health.status()
+        health = self.server.health
+        status = health.status()
+        status["alive"] = [health.reports.news.name_of(peer) for peer in status["alive"]]
         return {name: status[name] for name in ("name", "state", "iterations", "loss", "alive", "checkpoint_age")}
 
     def _answer_json(self, well: bool, content: dict[str, object]) -> None:
