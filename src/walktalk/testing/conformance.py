@@ -131,7 +131,7 @@ def _in_virtual_time(protocol: Protocol, graph: Graph) -> Iterator[str]:
             yield from _flaw(f"{name}: statistics", partial(_keeps_statistics, protocol, where, timing))
         if "sum" in protocol.conserves:
             yield from _flaw(f"{kind}: sum", partial(_ends_at_the_mean, protocol, graph, timing))
-    if not protocol.pools_data:
+    if not protocol.pools_data and "screen" not in protocol.settings:  # a screen leaves out who is far from the others
         yield from _flaw("objective", partial(_aims_at_the_objective, protocol, graph))
 
 
