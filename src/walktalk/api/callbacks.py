@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.settings import misfit
 from walktalk.records import HistoryRow, folder_name, yaml_text
 from walktalk.studies import Progress, StudySpec
 from walktalk.studies.spec import spec_mapping
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Callback:
