@@ -270,6 +270,7 @@ def test_columns_target_and_significance_of_the_table_can_be_chosen(folder):
 def test_what_a_study_gives_back_is_one_line_at_a_prompt(folder):
     assert len(repr(folder.result)) < 200
     assert "3 algorithms" in repr(folder.result)
+    assert len(repr(folder.result.runs[0])) < 500
 
 
 @pytest.mark.parametrize(

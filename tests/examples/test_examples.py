@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(ROOT.glob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONG = {"hospitals", "phase_diagram", "how_different_is_the_data"}  # a quarter of a minute and more
-NEEDS = {"hugging_face": ("datasets", "this example needs transformers and datasets: pip install 'walktalk[language]'")}
+NEEDS = {
+    "hugging_face": ("datasets", "this example needs transformers and datasets: pip install 'walktalk[language]'"),
+    "optuna_search": ("optuna", "this example needs Optuna: pip install optuna"),
+}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 RELATIVE, ABSOLUTE = 0.05, 0.03  # other processors add in another order, and training carries that on
 

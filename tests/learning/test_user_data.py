@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -623,3 +625,25 @@ def test_labels_to_be_ignored_are_neither_right_nor_wrong():
     task = wt.tasks.torch(model, nn.functional.cross_entropy, [(inputs, torch.arange(4))], test=tests)
     run = wt.train(task, wt.Centralized(), wt.graphs.complete(1), optimizer=wt.SGD(lr=1e-9), stop=1, device="cpu")
     assert run.history["test_accuracy"].iloc[0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("form", ["pairs", "columns", "samples", "test"])
+def test_arrays_that_nobody_may_write_to_are_taken_without_a_warning(form):
+    """In a process of its own: torch warns only once."""
+    code = f"""
+import warnings; warnings.simplefilter("error")
+import numpy as np, torch
+import walktalk as wt
+x, y = np.ones((20, 3), dtype="float32"), np.zeros(20, dtype="int64")
+for array in (x, y):
+    array.setflags(write=False)
+class Samples(torch.utils.data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, place): return x[place], int(y[place])
+data = {{"pairs": (x, y), "columns": {{"x": x, "y": y}}, "samples": Samples(), "test": (x + 0, y + 0)}}[{form!r}]
+more = {{"columns": {{"target": "y"}}, "test": {{"test": (x, y)}}}}.get({form!r}, {{}})
+task = wt.tasks.torch(torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), [data, data], **more)
+assert task.nodes == 2
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-600:]

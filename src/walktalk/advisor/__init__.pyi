@@ -29,6 +29,7 @@ from .situation import InPython as InPython
 from .situation import Objective as Objective
 from .situation import Situation as Situation
 from .situation import amount as amount
+from .situation import interval as interval
 from .situation import of_foundation as of_foundation
 from .situation import of_study as of_study
 from .survey import Survey as Survey

@@ -15,7 +15,7 @@ import yaml
 
 from walktalk.advisor.finals import Finalist, Prediction, Tried, predict
 from walktalk.advisor.pilots import stop_at
-from walktalk.advisor.situation import OBJECTIVES, Candidate, InPython, amount
+from walktalk.advisor.situation import OBJECTIVES, Candidate, InPython, amount, interval
 from walktalk.advisor.survey import Survey
 from walktalk.core.errors import SpecError
 from walktalk.core.old_names import warn_of
@@ -318,9 +318,9 @@ def headline(advice: Advice) -> str:
         loss = f"loss {answer.value:.3g} (95 %: {answer.low:.3g} to {answer.high:.3g})"
         out = "" if advice.missed is None else f"; {advice.missed:.4g} is out of reach"
         return f"{what}: {loss} for {amount(goal.objective, goal.budget)}{out}"
-    cost, low, high = (amount(goal.objective, value) for value in (answer.value, answer.low, answer.high))
+    cost, span = amount(goal.objective, answer.value), interval(goal.objective, answer.low, answer.high)
     sure = "" if advice.reached else ", extrapolated"
-    return f"{what}: {cost} (95 %: {low} to {high}) to a loss of {advice.loss:.4g}{sure}"
+    return f"{what}: {cost} (95 %: {span}) to a loss of {advice.loss:.4g}{sure}"
 
 
 def html(advice: Advice) -> str:

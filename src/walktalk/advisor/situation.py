@@ -132,6 +132,18 @@ def amount(objective: str, value: float) -> str:
     return f"{value / size:,.3g} {unit}"
 
 
+WIDE = 30.0  # times the low end: an interval so wide says no more than its high end
+
+
+def interval(objective: str, low: float, high: float) -> str:
+    """Both ends of a predicted interval, each with its unit; only the high one where the low one says nothing."""
+    if not isfinite(high):
+        return f"{amount(objective, low)} or more"
+    if high > WIDE * low:
+        return f"up to {amount(objective, high)}"
+    return f"{amount(objective, low)} to {amount(objective, high)}"
+
+
 # Columns of very different size: the commonest reason why own data trains badly, and one that no advice can mend.
 
 ODD_SIZE = 30.0  # from 1: a column's curvature is the square of its size, and rates and initial weights are made for 1

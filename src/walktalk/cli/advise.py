@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -177,13 +178,14 @@ def heading(found: dict[str, Any]) -> str:
 
 
 def rows_of(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    from walktalk.advisor import amount
+    from walktalk.advisor import amount, interval
 
     rows = []
     for axis, name in (("iterations", "iterations"), ("time", "time"), ("bits", "data sent")):
         of = found["expected"][axis]
-        value, low, high = (amount(axis, of[key]).removesuffix(" iterations") for key in ("value", "low", "high"))
-        rows.append((name, value, "" if of["low"] == of["high"] else f"{low} – {high}"))
+        value, low, high = (inf if of[key] is None else of[key] for key in ("value", "low", "high"))
+        span = "" if low == high else interval(axis, low, high).replace(" iterations", "")
+        rows.append((name, amount(axis, value).removesuffix(" iterations"), span))
     loss = found["expected"]["loss"]
     if "low" in loss:
         rows.append(("training loss", f"{loss['value']:.3g}", f"{loss['low']:.3g} – {loss['high']:.3g}"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -202,7 +203,7 @@ def stacked_column(values: list[Any]) -> Any:
     """Numbers as a tensor; texts and the like as they are, for the model may not want them."""
     if isinstance(values[0], (str, bytes)) or values[0] is None:
         return values
-    return torch.stack([torch.as_tensor(value) for value in values])
+    return torch.stack([torch.as_tensor(writable(value)) for value in values])
 
 
 def split_up(batch: Any, where: str, choice: Choice) -> NamedColumns:
@@ -241,9 +242,14 @@ def side_by_side(columns: dict[str, Tensor], choice: Choice) -> dict[str, Tensor
     return {"": first if alone else torch.stack(list(columns.values()), 1)}
 
 
+def writable(values: Any) -> Any:
+    """An array that torch may share memory with: a copy of one that nobody may write to, of which torch would warn."""
+    return values.copy() if isinstance(values, np.ndarray) and not values.flags.writeable else values
+
+
 def as_tensor(values: Any, where: str, name: str) -> Tensor:
     try:
-        return torch.as_tensor(values)
+        return torch.as_tensor(writable(values))
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise DataError(

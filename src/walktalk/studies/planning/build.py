@@ -17,7 +17,16 @@ from walktalk.core.errors import DataError, SpecError, UnavailableError
 from walktalk.core.seeds import Seed
 from walktalk.core.settings import misfit
 from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
-from walktalk.learning import Arithmetic, EvaluationSamples, Schedule, Task, Trainer, row_optimizer, tasks
+from walktalk.learning import (
+    Arithmetic,
+    EvaluationSamples,
+    Schedule,
+    StudyOptimizer,
+    Task,
+    Trainer,
+    row_optimizer,
+    tasks,
+)
 from walktalk.protocols import Protocol
 from walktalk.records import HistoryRow, TraceRow
 from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
@@ -132,17 +141,17 @@ class RunRecord:
 
     label: str
     repetition: int
-    history: list[HistoryRow] = field(default_factory=list)
-    trace: list[TraceRow] = field(default_factory=list)  # empty where it went to a file
-    output: Tensor | None = None  # the aggregated model at the end, as a row
+    history: list[HistoryRow] = field(default_factory=list, repr=False)
+    trace: list[TraceRow] = field(default_factory=list, repr=False)  # empty where it went to a file
+    output: Tensor | None = field(default=None, repr=False)  # the aggregated model at the end, as a row
     trainings: int = 0
     met_target: bool = False
     noted: int = 0  # lines of the trace until the target was met
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
-    best: Best | None = None  # the best model that was measured, where it was asked for
-    states: np.ndarray | None = None  # of all nodes at the end, where parts of models are private and in there
+    best: Best | None = field(default=None, repr=False)  # the best model that was measured, where it was asked for
+    states: np.ndarray | None = field(default=None, repr=False)  # of all nodes at the end; private parts are in there
 
 
 # -- From a specification to the things it names: graph, task, protocols, timing, stop, learning-rate schedule --------
@@ -334,7 +343,11 @@ def build_trainer(
         task,
         batch_size=batches,
         local_steps=steps,
-        optimizer=row_optimizer(spec.optimizer.build(), spec.training.clip_norm),
+        optimizer=StudyOptimizer(
+            row_optimizer(spec.optimizer.build(), spec.training.clip_norm),
+            spec.optimizer.lr,
+            keeps_memory(spec) if task.private else True,
+        ),
         device=pick_device(device),
         evaluation=EvaluationSamples(
             spec.evaluate.samples if samples is None else samples,
@@ -345,8 +358,6 @@ def build_trainer(
         buffers=spec.training.buffers,
         validation=validation,
         best_by=spec.evaluate.best_by,
-        lr=spec.optimizer.lr,
-        keeps_memory=keeps_memory(spec) if task.private else True,
     )
     if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
         raise SpecError(
