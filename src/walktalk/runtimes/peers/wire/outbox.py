@@ -26,10 +26,10 @@ REFUSED = 5
 wrong with it, what waits behind it is not to wait for ever."""
 
 
-UNANSWERED = 10.0
+UNANSWERED = 5.0
 """Seconds without any answer, though it was asked about a message that was sent whole: then the other side is deaf."""
 
-UNTAKEN = 15.0
+UNTAKEN = 6.0
 """Seconds in which it may say that the message waits: its node takes one within moments, or is as good as deaf."""
 
 SLOWEST = 1e5  # bytes a second, at which what waits in buffers on the way may still arrive meanwhile
