@@ -81,7 +81,7 @@ ALSO_CALLED = {  # keys by the names that other tools have for them
 def spec_error(error: ValidationError, root: type[BaseModel], places: list[int]) -> SpecError:
     """The first mistake in words; `places` leads from expanded algorithms back to what the person wrote."""
     first = error.errors(include_url=False)[0]
-    loc = _up_to_a_value([str(part) for part in first["loc"]], root)
+    loc = _up_to_a_value([str(part) for part in first["loc"]], root, first["type"] == "extra_forbidden")
     message = " ".join(
         _message(first, loc, _section(root, loc[:-1]), root).split()
     )  # one line, whatever a key is called
@@ -89,15 +89,20 @@ def spec_error(error: ValidationError, root: type[BaseModel], places: list[int])
     return SpecError(f"{_as_written(key, places)}: {rest}")
 
 
-def _up_to_a_value(loc: list[str], root: type[BaseModel]) -> list[str]:
-    """A place without what pydantic says of types that a value could be of, such as `float` behind its key."""
+def _up_to_a_value(loc: list[str], root: type[BaseModel], is_unknown: bool) -> list[str]:
+    """A place without what pydantic says of types that a value could be of, such as `float` behind its key.
+
+    `is_unknown`: it ends with a key that nobody knows, which is no such type.
+    """
     for depth, part in enumerate(loc):
         section = _section(root, loc[:depth])
         field = section.model_fields.get(part) if section else None
-        if field is None or (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
-            continue  # what stands in a section is a key, known or not
+        if field is None:
+            continue
         inner = [name for model in _models(field.annotation) for name in model.model_fields]
         further = loc[depth + 1 :]
+        if is_unknown and len(further) == 1:
+            return loc
         if further and not further[0].isdecimal() and further[0] not in inner:
             return [*loc[: depth + 1], *(more for more in further if more.isdecimal())]
     return loc
