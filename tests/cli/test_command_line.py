@@ -66,7 +66,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_study_leaves_the_files_of_the_design(tiny: Path) -> None:
     names = {p.name for p in tiny.iterdir()} - {".lock"}
-    assert names == {"spec.yaml", "history.csv", "summary.json", "figures", "report.html", "runs"}
+    assert names == {"spec.yaml", "history.csv", "sites.csv", "summary.json", "figures", "report.html", "runs"}
     assert {p.name for p in (tiny / "runs").iterdir()} == {"multi_walk-2", "async_gossip-pairwise"}
     assert (tiny / "runs" / "multi_walk-2" / "1" / "trace.parquet").is_file()
     expected = {f"curves-{x}" for x in ("iteration", "time", "bits")} | {

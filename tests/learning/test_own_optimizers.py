@@ -12,7 +12,7 @@ from torch.nn import functional
 import walktalk as wt
 from tests.learning import plain
 from walktalk.core.errors import UserError
-from walktalk.learning import OptimizerSpec, Task, Trainer, TrainingRows, row_optimizer
+from walktalk.learning import OptimizerSpec, StudyOptimizer, Task, Trainer, TrainingRows, row_optimizer
 from walktalk.learning.samples import Sampler
 
 INPUTS, LABELS = plain.images(48, 6), plain.classes(48, count=3)
@@ -124,8 +124,8 @@ def test_a_wave_is_its_rows(name):
 
 def test_a_rate_follows_the_schedule_and_gradients_are_clipped_as_a_whole():
     task = task_of(optimizers={"2": wt.SGD(lr=0.4, momentum=0.0)})
-    usual = row_optimizer(OptimizerSpec(lr=LR), clip_norm=0.01)
-    trainer = Trainer(task, batch_size=BATCH, local_steps=1, optimizer=usual, lr=LR)
+    usual = StudyOptimizer(row_optimizer(OptimizerSpec(lr=LR), clip_norm=0.01), LR)
+    trainer = Trainer(task, batch_size=BATCH, local_steps=1, optimizer=usual)
     row = trainer.initial_row(0)[None]
     steps = [
         trainer.train(TrainingRows(row, torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64), lr)).rows

@@ -12,7 +12,7 @@ from torch.nn import functional
 import walktalk as wt
 from tests.learning import plain
 from walktalk.core.errors import UserError
-from walktalk.learning import Extras, Task, Trainer, TrainingRows
+from walktalk.learning import Extras, StudyOptimizer, Task, Trainer, TrainingRows, row_optimizer
 from walktalk.learning.samples import Sampler
 
 NAMES = ("lyon", "nice", "paris")
@@ -69,7 +69,8 @@ def test_a_node_trains_the_whole_model_and_keeps_its_part():
 
 def test_a_wave_is_its_rows_and_the_optimizer_may_keep_its_memory():
     for keeps, width in ((False, 5), (True, 5 + 2 * 19 + 1)):
-        trainer = Trainer(task_of(), optimizer=wt.Adam(lr=0.05), keeps_memory=keeps, batch_size=8, local_steps=2)
+        adam = StudyOptimizer(row_optimizer(wt.Adam(lr=0.05)), 0.05, keeps)
+        trainer = Trainer(task_of(), optimizer=adam, batch_size=8, local_steps=2)
         assert trainer.state_width == width
         rows = trainer.initial_row(0) + 0.1 * torch.randn(3, 15, generator=torch.Generator().manual_seed(1))
         wave = TrainingRows(rows, torch.arange(3), torch.arange(3), torch.full((3,), 0.05), torch.zeros(3, width))

@@ -17,6 +17,7 @@ from .task import Loss as Loss
 from .task import Task as Task
 from .task import frozen_numbers as frozen_numbers
 from .trainer import Buffers as Buffers
+from .trainer import StudyOptimizer as StudyOptimizer
 from .trainer import Trainer as Trainer
 from .training import Extras as Extras
 from .training import TrainingRows as TrainingRows

@@ -25,12 +25,14 @@ class PrivatePart:
     optimizer's memory. A state of zeros is that of a node that has not trained yet: it has the initial numbers.
     """
 
-    def __init__(self, names: Sequence[str], module: nn.Module, layout: RowLayout) -> None:
+    def __init__(self, names: Sequence[str], module: nn.Module, layout: RowLayout, keeps_memory: bool = True) -> None:
         """
         - `names`: of parameters or parts, `*` for anything; running statistics in them are private, too.
         - `module`: with the numbers that every node begins with.
         - `layout`: of the module's whole row.
+        - `keeps_memory`: whether the optimizer's memory is among the state; else it begins anew with every training.
         """
+        self.keeps_memory = keeps_memory
         entries = [*layout.parameters, *layout.buffers]
         called = {entry.name: own_name(module, entry.name) for entry in entries}
         for name in names:
@@ -72,7 +74,7 @@ class PrivatePart:
         found[:, self.own] = (self.initial if numbers is None else numbers).to(rows.device)
         return found
 
-    def train(self, given: TrainingRows, train: Callable[[TrainingRows], TrainedRows], keeps: bool) -> TrainedRows:
+    def train(self, given: TrainingRows, train: Callable[[TrainingRows], TrainedRows]) -> TrainedRows:
         """Trains whole models, and takes them apart again.
 
         Where an algorithm asks for a gradient, to step by itself, the private part takes a step of plain gradient
@@ -81,11 +83,10 @@ class PrivatePart:
         Args:
             given: shared parts, with nodes' states.
             train: trains whole models.
-            keeps: whether the optimizer's memory is among the state; else it begins anew.
         """
         state = given.state
         rows = self.whole(given.rows, None if state is None else self.numbers(state))
-        memory = None if state is None or not keeps else state[:, 1 + self.size :]
+        memory = None if state is None or not self.keeps_memory else state[:, 1 + self.size :]
         extras = given.extras
         if extras is not None:
             correction, anchor = extras.correction, extras.anchor

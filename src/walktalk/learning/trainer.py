@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -53,6 +53,22 @@ def _of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int
     return each
 
 
+class StudyOptimizer(NamedTuple):
+    """A study's optimizer, with what a task with parts of its own must know."""
+
+    on_rows: RowOptimizer
+    lr: float  # the study's learning rate, of which those of a task's own optimizers are shares
+    keeps_memory: bool = True  # whether its memory stays at the nodes, together with private parts of models
+
+    @classmethod
+    def of(cls, given: OptimizerSpec | RowOptimizer | None) -> StudyOptimizer:
+        """An optimizer by itself; SGD if there is none."""
+        if isinstance(given, RowOptimizer):
+            return cls(given, OptimizerSpec().lr)
+        spec = given or OptimizerSpec()
+        return cls(row_optimizer(spec), spec.lr)
+
+
 class Trainer:
     """Trains and measures the rows of a study on one device."""
 
@@ -62,13 +78,11 @@ class Trainer:
         *,
         batch_size: int | Sequence[int] = 32,
         local_steps: int | Sequence[int] = 5,
-        optimizer: OptimizerSpec | RowOptimizer | None = None,
+        optimizer: OptimizerSpec | RowOptimizer | StudyOptimizer | None = None,
         device: str | torch.device = "cpu",
         evaluation: EvaluationSamples | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
-        lr: float | None = None,
-        keeps_memory: bool = True,
         validation: np.ndarray | None = None,
         best_by: str | None = None,
     ) -> None:
@@ -82,8 +96,6 @@ class Trainer:
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
         - `validation`: samples that no part has, to be measured on as test samples are.
         - `best_by`: the measure by which the best model is kept; None: none is.
-        - `lr`: the study's learning rate, of which those of a task's own optimizers are shares; None: the optimizer's.
-        - `keeps_memory`: of a task with private parts, whether the optimizer's memory stays at the node with them.
         """
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
@@ -99,9 +111,8 @@ class Trainer:
         each = [batch * count for batch, count in zip(batches, steps, strict=True)]
         self.work_of = tuple(len(each) * work / sum(each) for work in each) if len(set(each)) > 1 else ()
         self.arithmetic = arithmetic or Arithmetic()
-        self.optimizer = (
-            optimizer if isinstance(optimizer, RowOptimizer) else row_optimizer(optimizer or OptimizerSpec())
-        )
+        study = optimizer if isinstance(optimizer, StudyOptimizer) else StudyOptimizer.of(optimizer)
+        self.optimizer = study.on_rows
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy_on(task.model, self.device)
         self.constants = keep_at_home(self.template)
@@ -116,18 +127,17 @@ class Trainer:
         self.rows_at_once = self.model.rows_at_once
         if self.rows_at_once is None and self.activations > 0:
             self.rows_at_once = max(1, int(activation_allowance(self.device) / self.activations))
-        self.keeps_memory = keeps_memory
-        self.private = PrivatePart(task.private, self.template, self.model.layout) if task.private else None
+        self.private: PrivatePart | None = None
+        if task.private:
+            self.private = PrivatePart(task.private, self.template, self.model.layout, study.keeps_memory)
         if self.private is not None and self.averaging is not None:
             raise ModelError(
                 "private: not with adapters that are averaged as products; take mixing: factors or freeze-a"
             )
         if task.optimizers:
-            if lr is None:
-                lr = (optimizer if isinstance(optimizer, OptimizerSpec) else OptimizerSpec()).lr
             entries = self.model.layout.parameters
             parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
-            self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, lr)
+            self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, study.lr)
         self.forms = self._forms(self.data)
         self._forms_of = {max(batches): self.forms}  # by size of batch
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
@@ -159,7 +169,7 @@ class Trainer:
     def state_width(self) -> int:
         """How many numbers an optimizer's state has, or a node's, where parts of models are private."""
         memory = self.optimizer.state_width(self.model.layout.parameter_width)
-        return memory if self.private is None else 1 + self.private.size + memory * self.keeps_memory
+        return memory if self.private is None else 1 + self.private.size + memory * self.private.keeps_memory
 
     @cached_property
     def averaging(self) -> ProductMixing | None:
@@ -263,7 +273,7 @@ class Trainer:
         Only a row alone is lent: what a wave gives is always memory of its own.
         """
         if self.private is not None:
-            return self.private.train(given, self._train_whole, self.keeps_memory)
+            return self.private.train(given, self._train_whole)
         return self._train_whole(given)
 
     def _train_whole(self, given: TrainingRows) -> TrainedRows:

@@ -291,6 +291,8 @@ def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster
     if not labels:
         return Html("")
     metrics = [str(key) for key in table.columns[3:] if table[key].notna().any()]
+    if not metrics:  # all have diverged
+        return Html("")
     wide = {(label, key): by_label[label][key] for label in labels for key in metrics}
     samples = table.drop_duplicates("node").set_index("node")["samples"]
     worst = set(wide[labels[0], metrics[0]].reindex(samples.index).fillna(math.inf).nlargest(MOST_SITES).index)

@@ -24,6 +24,19 @@ from walktalk.runtimes.simulator.timing import RunSetup
 from walktalk.transforms.rules import MOST
 
 
+class NodeStates:
+    """The states in which private parts of models are: those that trainings have left, and those they will."""
+
+    def __init__(self) -> None:
+        self.to_come: dict[int, int] = {}  # trainings -> the states that they make
+        self.left: dict[int, int] = {}  # nodes -> the states that their last trainings have left
+
+    def end(self, training: Training) -> None:
+        """A training is over: its state is its node's."""
+        if training.number in self.to_come:
+            self.left[training.node] = self.to_come.pop(training.number)
+
+
 class Recording:
     """The notebook of one run: what effects do to its slots, numbered, and the lines of its trace."""
 
@@ -42,8 +55,7 @@ class Recording:
         self.interpreter = self._interpret(messages)
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
         self.states_under_way: dict[int, int] = {}  # messages that hold optimizer states
-        self.states_to_come: dict[int, int] = {}  # where parts of models are private: trainings -> the states they make
-        self.states_of_nodes: dict[int, int] = {}  # likewise: nodes -> the states that their trainings have left
+        self.node_states = NodeStates()  # where parts of models are private
         self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
         self.counts = dict(enumerate(setup.samples))  # node -> how much it counts
         self.begun = dict.fromkeys(self.counts, 0)  # node -> how many trainings
@@ -84,7 +96,7 @@ class Recording:
         if interpreter.keeps_states:
             interpreter.states[interpreter.state_owner(node, effect.slot)] = state_out = self.notebook.new_state()
             if setup.private:
-                self.states_to_come[number] = state_out
+                self.node_states.to_come[number] = state_out
         result = self.notebook.trained(
             work, setup.graph.nodes if setup.protocol.pools_data else node, state_in, state_out
         )
@@ -104,8 +116,7 @@ class Recording:
     def lose_training(self, training: Training) -> None:
         """A training is not under way any more."""
         self.under_way.pop(-1 - training.number, None)
-        if training.number in self.states_to_come:
-            self.states_of_nodes[training.node] = self.states_to_come.pop(training.number)
+        self.node_states.end(training)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -185,7 +196,7 @@ class Recording:
 
     def states(self) -> tuple[int, ...]:
         """The state of every node after its last training, with its private part; who trains for all has it for all."""
-        states, nodes = self.states_of_nodes, range(self._setup.graph.nodes)
+        states, nodes = self.node_states.left, range(self._setup.graph.nodes)
         if self._setup.protocol.pools_data:
             return (next(iter(states.values()), NO_STATE),) * len(nodes)
         return tuple(states.get(node, NO_STATE) for node in nodes)
@@ -203,7 +214,7 @@ class Recording:
             holders += [packed.content for slots in interpreter.encodings.values() for packed in slots.values()]
             holders += self.under_way.values()
         live = {value for terms in holders for value, _ in terms}
-        kept = (*self.states_under_way.values(), *self.states_of_nodes.values(), *self.states_to_come.values())
+        kept = (*self.states_under_way.values(), *self.node_states.left.values(), *self.node_states.to_come.values())
         states = [] if finished else sorted({*interpreter.states.values(), *kept})
         chunk = Chunk(notebook.ops, sorted(live), states, self.trace, finished)
         self.noted += len(self.trace)

@@ -17,7 +17,16 @@ from walktalk.core.errors import DataError, SpecError, UnavailableError
 from walktalk.core.seeds import Seed
 from walktalk.core.settings import misfit
 from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
-from walktalk.learning import Arithmetic, EvaluationSamples, Schedule, Task, Trainer, row_optimizer, tasks
+from walktalk.learning import (
+    Arithmetic,
+    EvaluationSamples,
+    Schedule,
+    StudyOptimizer,
+    Task,
+    Trainer,
+    row_optimizer,
+    tasks,
+)
 from walktalk.protocols import Protocol
 from walktalk.records import HistoryRow, TraceRow
 from walktalk.runtimes.semantics import Evaluate, Objective, OptimizerState, Stop
@@ -334,7 +343,11 @@ def build_trainer(
         task,
         batch_size=batches,
         local_steps=steps,
-        optimizer=row_optimizer(spec.optimizer.build(), spec.training.clip_norm),
+        optimizer=StudyOptimizer(
+            row_optimizer(spec.optimizer.build(), spec.training.clip_norm),
+            spec.optimizer.lr,
+            keeps_memory(spec) if task.private else True,
+        ),
         device=pick_device(device),
         evaluation=EvaluationSamples(
             spec.evaluate.samples if samples is None else samples,
@@ -345,8 +358,6 @@ def build_trainer(
         buffers=spec.training.buffers,
         validation=validation,
         best_by=spec.evaluate.best_by,
-        lr=spec.optimizer.lr,
-        keeps_memory=keeps_memory(spec) if task.private else True,
     )
     if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
         raise SpecError(

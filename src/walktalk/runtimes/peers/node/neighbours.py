@@ -25,7 +25,7 @@ from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 
 LATER_KIND = "later"
 AGAIN = 0.25  # seconds until a hello is repeated
-BACK_OFF = 10.0  # seconds until one that acknowledged nothing is asked again; each time twice as long
+BACK_OFF = 20.0  # seconds until one that acknowledged nothing is asked again; each time twice as long
 LONGEST = 600.0  # seconds until then at most
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class Neighbours:
             self._leave_out(peer, now)
         for peer in [peer for peer, deaf in self._deaf.items() if peer in self.strangers and now >= deaf.until]:
             del self.strangers[peer]
+            self._link.forget(peer)
             self._say_hello(peer)
 
     def tell_of_later_lives(self) -> None:
@@ -139,6 +140,9 @@ class Neighbours:
             return False
         if self._lives.get(sender) == delivery.stamp.incarnation:
             return True
+        if sender in self.strangers and sender in self._deaf:  # it is to send its walks elsewhere, not wait for answers
+            self._link.drop("stranger", f"{kind} from {self._news.name_of(sender)}")
+            return False
         if sender in self.strangers or delivery.payload is None:  # before a hello, a word is lost and a model waits
             self._link.drop("stranger", f"{kind} from {self._news.name_of(sender)}")
             self._link.acknowledge(delivery)

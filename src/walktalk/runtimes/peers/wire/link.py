@@ -207,6 +207,10 @@ class Link:
         """Whether a neighbour acknowledges nothing any more."""
         return self._outboxes[peer].is_deaf
 
+    def forget(self, peer: int) -> None:
+        """Wait no more for what a neighbour has sent and nobody has handled: it may send the next."""
+        self._pending.pop(peer, None)
+
     def taken(self, peer: int) -> int:
         """How many messages a neighbour has acknowledged."""
         return self._outboxes[peer].taken

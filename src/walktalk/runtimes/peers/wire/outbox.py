@@ -26,10 +26,10 @@ REFUSED = 5
 wrong with it, what waits behind it is not to wait for ever."""
 
 
-UNANSWERED = 10.0
+UNANSWERED = 5.0
 """Seconds without any answer, though it was asked about a message that was sent whole: then the other side is deaf."""
 
-UNTAKEN = 15.0
+UNTAKEN = 6.0
 """Seconds in which it may say that the message waits: its node takes one within moments, or is as good as deaf."""
 
 SLOWEST = 1e5  # bytes a second, at which what waits in buffers on the way may still arrive meanwhile
@@ -68,6 +68,7 @@ class Outbox:
         self._began = 0.0  # when the message on its way was first sent
         self._sent_at: float | None = None  # when all of it was sent; None before that
         self._heard_at = 0.0  # when the other side has said anything about it, or it was sent
+        self._gave_up = False  # whether a message was given up since the other side took one
         self.taken = 0  # messages that the other side has taken
         self.rate = 0.0  # bytes a second of the models that were taken, a running mean; 0 before the first
         self._thread: threading.Thread | None = None
@@ -105,6 +106,7 @@ class Outbox:
             if ack.answer is Answer.TAKEN:
                 self._current = None
                 self.taken += 1
+                self._gave_up = False
                 self._learn_rate(letter)
             self._changed.notify_all()
         if ack.answer is Answer.TAKEN:
@@ -115,6 +117,8 @@ class Outbox:
         """Whether the other side acknowledges nothing any more, whatever else it says."""
         with self._changed:
             letter, sent_at, now = self._current, self._sent_at, time.monotonic()
+            if self._gave_up:
+                return True
             if letter is None or sent_at is None:
                 return False
             on_its_way = min(letter.payload.nbytes, IN_BUFFERS) / SLOWEST
@@ -129,7 +133,7 @@ class Outbox:
         with self._changed:
             letters = ([self._current] if self._current is not None else []) + list(self._line)
             self._line.clear()
-            self._current = None
+            self._current, self._gave_up = None, False
             self._changed.notify_all()
         return [letter.parcel for letter in letters]
 
@@ -196,6 +200,7 @@ class Outbox:
     def _give_up(self, letter: OutgoingModel) -> None:
         log.warning("a message to node %d is dropped there, again and again: given up", letter.parcel.receiver)
         with self._changed:
+            self._gave_up = self._gave_up or self._current is letter
             self._current = None if self._current is letter else self._current
             self._changed.notify_all()
 
