@@ -111,7 +111,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if not re.fullmatch(r"[A-Za-z]\w*", name):
             raise SettingError(f"{self.kind} {name!r}: a name is letters, digits and underscores; give register a name")
         there = self._things.get(name)
-        if there is not None and _home(there) != _home(thing):
+        if there is not None and _home(there) != _home(thing) and _lines(there) != _lines(thing):
             raise SettingError(f"{self.kind} {name!r}: is {_home(there)} already, so {_home(thing)} needs another name")
         self._things[name] = thing
         said = getattr(thing, "__dict__", {})  # its own, not what it inherits
@@ -392,6 +392,12 @@ def _home(thing: Any) -> str:
         return thing.place
     of = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{of.__module__}:{of.__qualname__}"
+
+
+def _lines(thing: Any) -> tuple[str, str]:
+    """The file that a thing is from, and its name there: a script that is run and also imported defines it twice."""
+    of = thing if hasattr(thing, "__qualname__") else type(thing)
+    return str(getattr(sys.modules.get(of.__module__), "__file__", of.__module__)), of.__qualname__
 
 
 def _words(thing: Any) -> str:

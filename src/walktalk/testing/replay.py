@@ -39,6 +39,10 @@ class Replay:
         self.spoiled: dict[tuple[int, str], Floats] = {}  # by node and slot: what a bad node sends in place of it
         self.members: dict[int, Floats] = {}
         self.aggregate: Floats | None = None
+        self.term, self.aggregator = (
+            0,
+            -1,
+        )  # whose it is: of two that aggregate at the same time, the higher term counts
         self.updates: list[Floats] = []
 
     def play(self, events: Iterable[TraceRow], watch: Callable[[Replay, TraceRow], None] | None = None) -> Replay:
@@ -116,11 +120,15 @@ class Replay:
         for v, slots in enumerate(self.slots):
             slots[row.slot] = self.members[v] = mixed[v]
 
+    def _kill(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        if row.node == self.aggregator:
+            self.term = 0
+
     def _record(self, row: TraceRow, here: dict[str, Floats]) -> None:
-        if row.detail == "aggregate":
-            self.aggregate = here[row.slot]
-        else:
+        if row.detail != "aggregate":
             self.members[row.walk] = here[row.slot]
+        elif row.walk >= self.term:  # one that hung, and has not heard that it is deposed, counts no more
+            self.term, self.aggregator, self.aggregate = row.walk, row.node, here[row.slot]
 
 
 def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str, key: int) -> Floats:
