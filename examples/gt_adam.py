@@ -50,6 +50,10 @@ class GTAdam(NeighbourRounds):
     beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
     tau: Annotated[float, Gt(0)] = 1e-3
     title: ClassVar[str] = "GTAdam"
+    paper: ClassVar[str] = "Carnevale, Farina, Notarnicola, Notarstefano 2022"
+    keeps: ClassVar[str] = "a model, a tracker and Adam's two running means at every node"
+    sends: ClassVar[str] = "a model and a tracker to every neighbour in a round"
+    guarantees: ClassVar[str] = "trackers sum to the gradients of now"
     family: ClassVar[str] = "gossip"
     kinds: ClassVar[tuple[str, ...]] = ("model", "tracker")
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)

@@ -69,7 +69,8 @@ def test_the_ledger_has_the_published_bytes(name, messages):
     }
     spec = TABLE1.spec(TABLE1.row(name), "alpha1", "paper", changes)
     foundation = build_foundation(spec)
-    trainer = type("Sizes", (), {"payload_bytes": BYTES_OF_A_MODEL, "state_bytes": 0, "task": digits()})()
+    sizes = {"payload_bytes": BYTES_OF_A_MODEL, "state_bytes": 0, "local_steps": 1, "private": None}
+    trainer = type("Sizes", (), {**sizes, "task": digits()})()
     plan = foundation.algorithms[0]
     setup = foundation.conditions(trainer).setup(plan, foundation.root)
     ops = Simulation(replace(setup, keep_trace=False)).advance().ops
