@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.test_hangs import goes_on, graph_of
+from tests.peers.test_hangs import OFTEN, goes_on, graph_of
 from walktalk.protocols import PROTOCOLS, MultiWalk, Protocol
 from walktalk.runtimes.semantics import Stop
 from walktalk.testing.cluster import LocalCluster, running, wait_for
@@ -26,13 +26,13 @@ def of_others(cluster: LocalCluster) -> int:
     return sum(node.progress.tally.own.iterations for v, node in enumerate(cluster.nodes) if v != DEAF)
 
 
-PROTOCOLS_TRIED: list[Protocol] = [
-    *(PROTOCOLS.find(name)() for name in NAMES),
+TRIED = [
+    *(pytest.param(PROTOCOLS.find(name)(), marks=[] if name in OFTEN else pytest.mark.slow) for name in NAMES),
     MultiWalk(walks=3, guard="create_if_late"),
 ]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS_TRIED, ids=lambda one: one.label)
+@pytest.mark.parametrize("protocol", TRIED, ids=lambda one: one.label)
 @pytest.mark.parametrize("answers", [True, False], ids=["it waits", "no answer"])
 def test_who_acknowledges_nothing_is_left_out_and_named(protocol: Protocol, answers: bool, tmp_path: Path) -> None:
     """16.6 iterations a second came to 0.0, and nobody complained."""

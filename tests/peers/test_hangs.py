@@ -58,12 +58,15 @@ def goes_on(count: Callable[[], int], by: int) -> None:
 STAR = ("fedavg", "fedbuff", "diloco")
 NAMES = ("multi_walk", "token_saga", "digest", "async_gossip", "swarm_sgd", "local_dsgd", "sgp", "osgp", *STAR)
 
+OFTEN = ("multi_walk", "async_gossip", "local_dsgd", "fedavg")  # one of each mechanism; the others take minutes
+TRIED = [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in NAMES]
+
 
 def graph_of(name: str) -> Graph:
     return graphs.star(4) if name in STAR else graphs.complete(4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TRIED)
 def test_a_training_that_hangs_stops_nobody_and_is_named(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
