@@ -192,7 +192,7 @@ class Membership:
         """One of the timers of `TIMERS` has run out."""
         if name == BEAT:
             self.beat += self.leads and not self.leaving
-            return [*self._tell_all(), *self._beat_again()]
+            return self._tell_all(beats=True)
         return self._watch(now) if name == WATCH else self._election_is_quiet(now)
 
     def lost(self, peer: int, now: float) -> list[Effect]:
@@ -334,7 +334,7 @@ class Membership:
             self.sightings.new_term()
             self.tickets.new_term()
             elected = Note("elected", peer=self.around.node, number=self.claim.term)
-            return [elected, *self._tell_all(), *self._beat_again()]
+            return [elected, *self._tell_all(beats=True)]
         if self.granted == self.ballot:
             return self._call_election(now)  # it must be dead; without it, it will not be proposed again
         self.granted = self.ballot
@@ -345,18 +345,17 @@ class Membership:
 
     # -- speaking -------------------------------------------------------------------------------------------------
 
-    def _tell_all(self) -> list[Effect]:
+    def _tell_all(self, beats: bool = False) -> list[Effect]:
         """Send a heartbeat to everybody that can be sent to, now.
 
-        It stands for the next one of a node that speaks by itself. Not for the aggregator's: only its own timer counts
-        its beats, and where incidents came faster than those, it would never come to the next and be taken for dead.
+        It stands for the next one of a node that speaks by itself. Not for the aggregator's, unless it `beats`: only
+        its own timer counts its beats, and where incidents came faster, it would never come to the next.
         """
-        peers = [peer for peer in self.around.neighbours if peer not in self.cut]
         message = self._message()
-        return [*(Send(peer, message) for peer in peers), *([] if self.leads else self._beat_again())]
-
-    def _beat_again(self) -> list[Effect]:
-        return [SetTimer(BEAT, self.interval if self.leads else PAUSE * self.interval)]
+        sent: list[Effect] = [Send(peer, message) for peer in self.around.neighbours if peer not in self.cut]
+        if self.leads and not beats:
+            return sent
+        return [*sent, SetTimer(BEAT, self.interval if self.leads else PAUSE * self.interval)]
 
     def _message(self) -> Message:
         seen = self.sightings
