@@ -236,7 +236,7 @@ class Memory:
         models.interpreter.states = {(models.me, slot): state for slot, state in past.states.items()}
         self.saved = past.number
         tally.remember(past.iterations, past.sent)
-        tally.remember_others(past.others)
+        tally.remember_others(past.others, past.seconds)
         self._state.clock.behind = past.seconds
         self._reports.trace("rejoined", number=past.number)
         effects = self._runner.handle(Rejoined(past.memory))
