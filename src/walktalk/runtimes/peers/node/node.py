@@ -177,8 +177,10 @@ class Node:
         return {"name": self.setup.endpoint.name, "leaves": True}
 
     def _how_far(self) -> dict[str, Any]:
-        """Whether the run is over here, for whoever collects."""
-        return {"done": self.done, "iterations": self.progress.tally.iterations}
+        """Whether the run is over here, for whoever collects, and what is known of the others: some may be gone."""
+        tally = self.progress.tally
+        others = {name: counts for node, counts in tally.others.items() if (name := self._name(node))}
+        return {"done": self.done, "iterations": tally.iterations, "others": others}
 
     def _later(self, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call so that it is made by the loop when its turn comes."""
