@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +37,13 @@ def public() -> Iterator[tuple[str, Any]]:
 
 def calls(thing: Callable[..., Any], value: object) -> Iterator[dict[str, Any]]:
     """What it needs, each of this value; and where it needs nothing, each of its arguments alone."""
-    parameters = inspect.signature(thing).parameters.values()
-    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    parameters = inspect.signature(thing).parameters
+    named = [one for one in parameters.values() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     needed = [one.name for one in named if one.default is one.empty]
     yield dict.fromkeys(needed, value)
+    few = {"samples": 40} if "samples" in parameters and not needed else {}
     if not needed:
-        yield from ({one.name: value} for one in named)
+        yield from ({**few, one.name: value} for one in named)
 
 
 def line_of(thing: Callable[..., Any], given: dict[str, Any]) -> str:
@@ -52,9 +55,14 @@ def line_of(thing: Callable[..., Any], given: dict[str, Any]) -> str:
     return ""
 
 
+def _no_network(*_: object, **__: object) -> None:
+    raise OSError("there is no network here")
+
+
 @pytest.mark.parametrize(("name", "thing"), [pytest.param(name, thing, id=name) for name, thing in public()])
 def test_nonsense_is_one_line(name: str, thing: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)  # what takes any text may make a file of that name
+    monkeypatch.setattr(socket, "getaddrinfo", _no_network)  # nobody is asked for a model of that name
     for value in NONSENSE:
         for given in calls(thing, value):
             said = line_of(thing, given)
@@ -111,6 +119,21 @@ def test_a_call_that_works_is_left_as_it_is() -> None:
         answering(3)  # type: ignore[arg-type]
     with pytest.raises(KeyError):  # of the right type: not the type is wrong
         answering({"b": 1})
+
+
+def _ours(*_: object, **__: object) -> None:
+    raise AssertionError("ours")
+
+
+def test_what_breaks_inside_is_not_blamed_on_an_argument(monkeypatch: Any) -> None:
+    """Keywords that are defined elsewhere, as those of `Training`, are looked at by their types there."""
+    monkeypatch.setattr(sys.modules["walktalk.api.train"].advisor, "advise_in", _ours)  # type: ignore[attr-defined]
+    with pytest.raises(AssertionError, match="ours"):
+        wt.advise("digits", "cycle", objective="iterations", optimizer=wt.SGD(), stop=20, algorithms=["d2"])
+    with pytest.raises(AssertionError, match="ours"):
+        wt.train("digits", "local_dsgd", wt.graphs.cycle(4), stop=4, evaluate=2, callbacks=[_ours], objective="sites")
+    with pytest.raises(UserError, match="objective: 'luck' is not possible; allowed: iterations, time, bits"):
+        wt.advise("digits", "cycle", objective="luck")  # type: ignore[arg-type]
 
 
 def test_one_thing_wherever_it_is_found() -> None:

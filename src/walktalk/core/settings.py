@@ -262,9 +262,10 @@ def _wrong_argument(
     except TypeError:
         return None  # too many, too few, or of other names: Python says which
     parameters = inspect.signature(function).parameters
+    kinds = getattr(function, "kinds", {})  # of keywords that are defined elsewhere (`lists_keywords`)
     for name, value in given.items():
-        kind = _named_type(function, shown_as, parameters[name].annotation)
         one = parameters[name]
+        kind = kinds[name] if name in kinds else _named_type(function, shown_as, one.annotation)
         several = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         if several or one.annotation is one.empty or value is one.default:
             continue
