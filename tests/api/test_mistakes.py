@@ -93,6 +93,20 @@ def test_the_line_says_what_was_given_and_what_is_allowed(call: Callable[[], Any
         call()
 
 
+@pytest.mark.parametrize("call", [wt.train, wt.compare])
+def test_what_breaks_inside_is_not_put_down_to_an_argument(monkeypatch: Any, call: Callable[..., Any]) -> None:
+    """An error of a device, say, is left as it is: each of these arguments is one that the signature allows."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr("walktalk.learning.trainer.stack", broken)
+    given = {"batch_size": 4, "local_steps": [1, 2, 3, 4], "stop": 4, "objective": "sites", "progress": False}
+    algorithms = "multi_walk" if call is wt.train else ["multi_walk"]
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        call(wt.tasks.digits(nodes=4), algorithms, wt.graphs.cycle(4), **given)
+
+
 def test_names_do_where_objects_do() -> None:
     by_name = wt.forecast("multi_walk", "cycle", model_bytes=1000, stop=50)
     assert by_name == wt.forecast(wt.MultiWalk(), wt.graphs.cycle(20), model_bytes=1000, stop=50)

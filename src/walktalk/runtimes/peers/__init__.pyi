@@ -1,5 +1,6 @@
 from .identity.authority import certificate_rows as certificate_rows
 from .identity.authority import describe_certificates as describe_certificates
+from .identity.authority import lifetimes as lifetimes
 from .identity.authority import make_authority as make_authority
 from .identity.authority import make_certificate as make_certificate
 from .identity.authority import make_certificates as make_certificates

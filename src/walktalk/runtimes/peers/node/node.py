@@ -138,11 +138,11 @@ class Node:
 
     def _signed_statements(self) -> SignedStatements | None:
         """Signatures under what nodes say of themselves; None without certificates."""
-        own = self.setup.endpoint
+        own, connections = self.setup.endpoint, self.link.connections
         if own.credentials is None:
             return None
         first = own.credentials
-        return SignedStatements(own.cluster, lambda: self.link.endpoint.credentials or first, self._name)
+        return SignedStatements(own.cluster, lambda: connections.credentials or first, self._name)
 
     def _name(self, number: int) -> str:
         """The name of any node; "" where there is none of that number."""

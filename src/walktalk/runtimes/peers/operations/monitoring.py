@@ -147,7 +147,10 @@ class _Handler(BaseHTTPRequestHandler):
         health = self.server.health
         status = health.status()
         status["alive"] = [health.reports.news.name_of(peer) for peer in status["alive"]]
-        return {name: status[name] for name in ("name", "state", "iterations", "loss", "alive", "checkpoint_age")}
+        return {
+            name: status[name]
+            for name in ("name", "state", "iterations", "loss", "alive", "checkpoint_age", "warnings")
+        }
 
     def _answer_json(self, well: bool, content: dict[str, object]) -> None:
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
