@@ -135,21 +135,6 @@ def test_a_call_that_works_is_left_as_it_is() -> None:
         answering({"b": 1})
 
 
-def _ours(*_: object, **__: object) -> None:
-    raise AssertionError("ours")
-
-
-def test_what_breaks_inside_is_not_blamed_on_an_argument(monkeypatch: Any) -> None:
-    """Keywords that are defined elsewhere, as those of `Training`, are looked at by their types there."""
-    monkeypatch.setattr(sys.modules["walktalk.api.train"].advisor, "advise_in", _ours)  # type: ignore[attr-defined]
-    with pytest.raises(AssertionError, match="ours"):
-        wt.advise("digits", "cycle", objective="iterations", optimizer=wt.SGD(), stop=20, algorithms=["d2"])
-    with pytest.raises(AssertionError, match="ours"):
-        wt.train("digits", "local_dsgd", wt.graphs.cycle(4), stop=4, evaluate=2, callbacks=[_ours], objective="sites")
-    with pytest.raises(UserError, match="objective: 'luck' is not possible; allowed: iterations, time, bits"):
-        wt.advise("digits", "cycle", objective="luck")  # type: ignore[arg-type]
-
-
 def test_one_thing_wherever_it_is_found() -> None:
     from walktalk.graphs import classic
     from walktalk.graphs.classic import cycle

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from os import PathLike
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from walktalk.api.callbacks import CallbackLike
 from walktalk.core.errors import SpecError, StudyError, UnavailableError, suggestion
@@ -214,7 +214,6 @@ def lists_keywords(keywords: type, *options: type) -> Callable[[Function], Funct
         ]
         made: Any = function
         made.__signature__ = own.replace(parameters=[*kept, *added])
-        made.kinds = {name: hint for kind in options for name, hint in get_type_hints(kind).items() if name in known}
         made.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), *wrapped])
         return function
 

@@ -262,10 +262,9 @@ def _wrong_argument(
     except TypeError:
         return None  # too many, too few, or of other names: Python says which
     parameters = inspect.signature(function).parameters
-    kinds = getattr(function, "kinds", {})  # of keywords that are defined elsewhere (`lists_keywords`)
     for name, value in given.items():
+        kind = _named_type(function, shown_as, parameters[name].annotation)
         one = parameters[name]
-        kind = kinds[name] if name in kinds else _named_type(function, shown_as, one.annotation)
         several = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         if several or one.annotation is one.empty or value is one.default:
             continue
@@ -283,8 +282,8 @@ def _named_type(function: Callable[..., Any], shown_as: Callable[..., Any], anno
         own |= getattr(sys.modules.get(kin.__module__), "__dict__", {})
     words = re.findall(r"(?<![.\w])[A-Za-z_]\w*", annotation)
     # A signature may be put together from classes of other files, whose names are theirs.
-    house = getattr(function, "__module__", None) or __name__
-    rooms = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(house.partition(".")[0] + ".")]
+    house = (getattr(function, "__module__", None) or __name__).partition(".")[0] + "."
+    rooms = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(house)]
     for word in words:
         if word not in own:
             own[word] = next((room[word] for room in rooms if word in room), None) or _Elsewhere(word, (), {})
