@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
