@@ -14,16 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import (
-    Arithmetic,
-    Extras,
-    OptimizerSpec,
-    Task,
-    Trainer,
-    TrainingRows,
-    row_optimizer,
-    tasks,
-)
+from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, TrainingRows, row_optimizer, tasks
 from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, choice
 from walktalk.learning.training import forms
 from walktalk.learning.training.forms import InPlaceTraining
