@@ -73,7 +73,7 @@ class Heard(NamedTuple):
     then: int  # the count that was believed at that moment
     highest: float  # that could have been believed at that moment
     last: float  # moment at which it grew last
-    count: int
+    so_far: int
 
     @property
     def rate(self) -> float:
@@ -104,8 +104,8 @@ class Pace:
     def see(self, node: int, count: int, now: float) -> None:
         """A node has truly come so far: this one itself."""
         heard = self._heard.get(node, Heard(now, count, count, now, 0))
-        if count > heard.count:
-            self._heard[node] = heard._replace(last=now, count=count)
+        if count > heard.so_far:
+            self._heard[node] = heard._replace(last=now, so_far=count)
 
     def believed(
         self, node: int, claimed: int, others: Mapping[int, int], times: tuple[float, float], spread: float
@@ -122,12 +122,12 @@ class Pace:
         if heard is None:
             return min(claimed, int(max(SLACK * SLOWEST * self._unit * (now - self._listens), few)))
         usual = self._usual(others, now, began)
-        rate = max(heard.rate, heard.count / max(heard.last - began, 1.0), usual)
+        rate = max(heard.rate, heard.so_far / max(heard.last - began, 1.0), usual)
         at_most = heard.highest + spread * usual * (now - heard.first)
-        count = min(claimed, int(max(min(heard.count + SLACK * rate * (now - heard.last), at_most), few)))
-        if count > heard.count:
-            self._heard[node] = heard._replace(last=now, count=count)
-        return max(count, heard.count)
+        count = min(claimed, int(max(min(heard.so_far + SLACK * rate * (now - heard.last), at_most), few)))
+        if count > heard.so_far:
+            self._heard[node] = heard._replace(last=now, so_far=count)
+        return max(count, heard.so_far)
 
     def _first_heard(
         self, node: int, claimed: int, others: Mapping[int, int], times: tuple[float, float], spread: float
@@ -342,7 +342,8 @@ class Tally:
             self._trainings.see(self.node, self.own.iterations, now)
             self._bytes.see(self.node, self.own.sent, now)
             spread, times = max(SPREAD, self.edges(node)), (now, began)
-            done, told = ({other: one[place] for other, one in others.items()} for place in (0, 1))
+            done = {other: one.iterations for other, one in others.items()}
+            told = {other: one.sent for other, one in others.items()}
             iterations = self._trainings.believed(node, iterations, done, times, spread)
             sent = self._bytes.believed(node, sent, told, times, spread)
         iterations, sent = max(known.iterations, iterations), max(known.sent, sent)
