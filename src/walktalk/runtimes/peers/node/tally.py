@@ -78,7 +78,7 @@ class Heard(NamedTuple):
     @property
     def rate(self) -> float:
         """How fast it grows, as it was seen here; 0 where that was too short."""
-        return (self.count - self.then) / (self.last - self.first) if self.last > self.first + SETTLED else 0.0
+        return (self.so_far - self.then) / (self.last - self.first) if self.last > self.first + SETTLED else 0.0
 
 
 class Pace:
