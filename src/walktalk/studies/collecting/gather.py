@@ -14,7 +14,7 @@ from torch import Tensor
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
+from walktalk.runtimes.peers import COPY, FILES, METRIC, METRICS, RECORDS, Cluster, OperatorConnection, read_lives
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
@@ -207,6 +207,7 @@ class Participant:
     samples: int  # of its data, as far as it has measured on them
     loss: float | None  # of the model that it measured last, on its own data; None: it has measured none
     accuracy: float | None  # likewise, on its own test samples
+    metrics: dict[str, float]  # likewise, what its own loop has measured
     iterations: int
     bytes: int  # that it sent
     source: str  # whence this is known: the node's answer, its folder, or what others say
@@ -231,6 +232,7 @@ def participants(
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
                 _last(rows, "loss"),
                 _last(rows, "accuracy"),
+                _metrics(rows),
                 sum(row.event == "trained" for row in rows),
                 sum(_sent(row) for row in rows),
                 known if rows else "",
@@ -244,6 +246,14 @@ def _last(rows: Sequence[TraceRow], what: str) -> float | None:
     found = [row.detail.get(what) for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
     sound = [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
     return sound[-1] if sound else None
+
+
+def _metrics(rows: Sequence[TraceRow]) -> dict[str, float]:
+    """What a node's own loop has measured last, by name; of a few, as its answer comes from elsewhere."""
+    said = [row.detail for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
+    names = sorted({name for detail in said for name in detail if name.startswith(METRIC)})[:METRICS]
+    found = {name.removeprefix(METRIC): _last(rows, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def state_of(members: Sequence[Participant]) -> str:
