@@ -83,7 +83,7 @@ class Trainer:
         evaluation: EvaluationSamples | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
-        validation: np.ndarray | None = None,
+        validation: Sequence[np.ndarray] | None = None,
         best_by: str | None = None,
     ) -> None:
         """
@@ -94,7 +94,7 @@ class Trainer:
         - `evaluation`: which training samples the training loss is measured on.
         - `arithmetic`: how numbers are computed.
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
-        - `validation`: samples that no part has, to be measured on as test samples are.
+        - `validation`: of each node, samples that no part has, to be measured on as test samples are.
         - `best_by`: the measure by which the best model is kept; None: none is.
         """
         if buffers not in BUFFERS:

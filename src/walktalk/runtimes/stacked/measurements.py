@@ -200,17 +200,21 @@ class Measurements:
         ]
 
     def best_of_each(self, measured: Mapping[str, list[float]]) -> dict[int, Candidate]:
-        """The best model of each run among these, by the place of the step; none where nobody asked for it."""
-        by, found = self.kept.best_by, dict[int, tuple[int, Candidate]]()
+        """Models that are better than all of their run among these before them, by the place of the step.
+
+        Each of them, not the last alone: a run may end on the way. None where nobody asked for the best.
+        """
+        by, seen, found = self.kept.best_by, dict[int, Candidate](), dict[int, Candidate]()
         if by is None or by not in measured:
             return {}
         for place, (step, models) in enumerate(zip(self.steps, self.where, strict=True)):
             for number in dict.fromkeys(models):
                 value = measured[by][number]
-                seen = found.get(step.run)
-                if math.isfinite(value) and (seen is None or is_better(by, value, seen[1].value)):
-                    found[step.run] = place, Candidate(self.models[number], by, value, number != models[0])
-        return dict(found.values())
+                before = seen.get(step.run)
+                if math.isfinite(value) and (before is None or is_better(by, value, before.value)):
+                    best = Candidate(self.models[number], by, value, number != models[0])
+                    seen[step.run] = found[place] = best
+        return found
 
 
 def measured_by(trainer: RowTrainer, rows: Tensor, states: Tensor | None = None) -> dict[str, list[float]]:
