@@ -235,7 +235,7 @@ class Visit:
 
     @cached_property
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The same as NumPy arrays."""
+        """The model's arrays by name, as NumPy arrays in the same memory as `tensors`."""
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}
 
     @cached_property
