@@ -28,7 +28,7 @@ from walktalk.runtimes.peers.node.event_log import parts_in, read_lines
 from walktalk.runtimes.peers.node.models import PrivacyBudget, read_spent
 from walktalk.runtimes.peers.node.reports import EventLog
 from walktalk.runtimes.peers.node.roster import MEMBERS_FILE, Entry, Roster, as_text, from_text
-from walktalk.testing.chaos.power import Disk, restore
+from walktalk.testing.chaos.power import DurableCopy, restore
 from walktalk.transforms.rules import Privacy
 
 
@@ -48,7 +48,7 @@ def with_every_cut(
         folder, after = tmp_path / f"{moment}", tmp_path / f"{moment}-after"
         folder.mkdir()
         begin(folder)
-        disk, left = Disk(folder, tmp_path / f"{moment}-disk"), [moment]
+        disk, left = DurableCopy(folder, tmp_path / f"{moment}-disk"), [moment]
 
         def point(what: str, left: list[int] = left) -> None:
             left[0] -= 1

@@ -22,7 +22,7 @@ ENTRIES, CONTENTS = "entries.json", "contents"
 Names: TypeAlias = dict[str, int]  # of a folder's files and folders: the number of each, as the file system has it
 
 
-class Disk:
+class DurableCopy:
     """Keeps beside a folder what of it is safe on the disk."""
 
     def __init__(self, folder: Path, shadow: Path) -> None:
@@ -66,11 +66,14 @@ class Disk:
 
             return call
 
-        os.fsync, os.replace, os.unlink = fsync, around("replace"), around("unlink")
+        instead = {"fsync": fsync, "replace": around("replace"), "unlink": around("unlink")}
         try:
+            for name, call in instead.items():
+                setattr(os, name, call)
             yield
         finally:
-            os.fsync, os.replace, os.unlink = real["fsync"], real["replace"], real["unlink"]
+            for name, call in real.items():
+                setattr(os, name, call)
 
     def forced(self, file: int) -> None:
         """A file or a folder was forced to the disk."""
