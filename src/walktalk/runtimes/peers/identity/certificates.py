@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.untrusted import Refused, reading
-from walktalk.records import write_text
+from walktalk.records import replacing, write_text
 
 GENERATION = "~"
 """Stands between a node's name and the number of its certificate: `b`, and where that was revoked, `b~2`."""
@@ -143,11 +143,12 @@ def _has_signed(issuer: x509.Certificate, certificate: x509.Certificate) -> bool
 
 
 def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Write a private key, readable by its owner only from the first moment on."""
+    """Write a private key, readable by its owner only from the first moment on; the one before stays until it is."""
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(key.private_bytes(*form))
+    with replacing(path) as part:
+        part.unlink(missing_ok=True)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(key.private_bytes(*form))
 
 
 def write_pem(
@@ -322,7 +323,8 @@ RESERVED = {  # they would share keys or files with something else
     "launcher": "the folder of whoever starts all nodes of a run",
 }
 
-SOON = 30  # days before the end of a certificate in which it is warned of
+SOON, URGENT, LAST = 30, 7, 1
+"""Days before the end of a certificate from which on it is warned of; counts as not being well; is said every hour."""
 
 NEXT = ".next"  # what a key's file has at its end until the certificate for it has come
 
@@ -423,12 +425,20 @@ class Validity(NamedTuple):
     state: Literal["good", "soon", "expired", "revoked"]
     which: Path
 
+    @property
+    def warning(self) -> int:
+        """How much there is to be said: 0 nothing; 1 to 3 from 30, 7 and 1 days before the end; 4 it holds no more."""
+        if self.state in ("expired", "revoked"):
+            return 4
+        return sum(self.days < days for days in (SOON, URGENT, LAST))
+
     def in_words(self) -> str:
         """A line for a log, or for whoever asks."""
         if self.state == "revoked":
             return f"{self.which.name} was revoked; the others refuse it; ask for another: {RENEW}"
         if self.state == "expired":
-            return f"{self.which.name} expired on {self.until:%Y-%m-%d}; the others refuse it; renew it: {RENEW}"
+            open_ones = "connections that are open stay open, and new ones are refused"
+            return f"{self.which.name} expired on {self.until:%Y-%m-%d}: {open_ones}; renew it: {RENEW}"
         left = "tomorrow" if self.days == 1 else "today" if self.days == 0 else f"in {self.days} days"
         return f"{self.which.name} expires on {self.until:%Y-%m-%d}, {left}; renew it: {RENEW}"
 
