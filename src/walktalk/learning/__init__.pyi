@@ -23,4 +23,5 @@ from .trainer import StudyOptimizer as StudyOptimizer
 from .trainer import Trainer as Trainer
 from .training import Extras as Extras
 from .training import TrainingRows as TrainingRows
+from .training import told_of_steps as told_of_steps
 from .user_data import persons_module as persons_module
