@@ -53,7 +53,8 @@ class Turns:
         steps: int | None = None,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """
+        """Opens the site when the first model is asked for.
+
         Args:
             config: The cluster's YAML file; or a site that is open, or other visits.
             name: Which of its nodes this is.
@@ -90,7 +91,7 @@ class Turns:
 
     @property
     def module(self) -> nn.Module:
-        """What is trained."""
+        """The module that is trained."""
         if self._module is None:
             raise DataError("module: nothing is known to train; give Turns your module")
         return self._module

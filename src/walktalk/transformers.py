@@ -38,7 +38,8 @@ class SiteCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         with_optimizer: bool = False,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """
+        """Waits for a model when the trainer begins.
+
         Args:
             config: The cluster's YAML file; or a site that is open.
             name: Which of its nodes this is.
