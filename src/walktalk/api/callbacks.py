@@ -46,7 +46,8 @@ class Callback:
         """At the end, where it was measured: how good each algorithm's model is at every site.
 
         Args:
-            sites: A row for each algorithm and site: algorithm, node, samples, train_loss, and what else was measured.
+            sites: A row for each algorithm and site: algorithm, node, samples, train_loss, and what else was measured;
+                with `model` where it is the own model of a node or walk, not what the algorithm puts out.
         """
 
     def on_warning(self, words: str) -> None:
@@ -187,12 +188,16 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def by_run_and_site(sites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, float]]]:
-    """What was measured at each site, for the run that it is of: `site/lyon/train_loss` and the like."""
+    """What was measured at each site, for the run that it is of: `site/lyon/train_loss` and the like.
+
+    Of the own model of a node or walk: `site/lyon/walk 2/train_loss`.
+    """
     for row in sites:
-        measured = {key: value for key, value in row.items() if key not in ("algorithm", "node", "samples")}
+        measured = {key: value for key, value in row.items() if key not in ("algorithm", "node", "samples", "model")}
+        of_model = f"{row['model']}/" if isinstance(row.get("model"), str) and row["model"] else ""
         numbers = {key: float(value) for key, value in measured.items() if not math.isnan(float(value))}
         run = run_name({"algorithm": row["algorithm"], "repetition": row.get("repetition", 0)})
-        yield run, {f"site/{row['node']}/{key}": value for key, value in numbers.items()}
+        yield run, {f"site/{row['node']}/{of_model}{key}": value for key, value in numbers.items()}
 
 
 def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:

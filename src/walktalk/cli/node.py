@@ -132,6 +132,8 @@ def print_collected(collected: Collected, page: Path) -> None:
         typer.echo(f"{one.name:12} {_in_words(one)}")
     typer.echo(f"\nThe run {'is still going on' if collected.state == 'running' else f'is {collected.state}'}.")
     typer.echo(f"The model is {collected.copy}.")
+    if collected.best:
+        typer.echo(f"The best model is {collected.best}; it is beside the other, as best.safetensors.")
     typer.echo(f"Model    {collected.model}")
     typer.echo(f"Report   {page}")
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
+from walktalk.runtimes.peers import BEST, COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
+from walktalk.runtimes.stacked import is_better
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
@@ -22,6 +23,14 @@ WORTH_A_WORD = 1e6  # bytes
 LARGEST = 2**36  # bytes of a copy of a model: beyond, a node says nonsense
 LARGEST_LOG = 2**32  # bytes of all parts of a node's event log, compressed but for the last: years
 SPARE = 2  # of the room that is left on the disk at most one part in so many is filled by one node
+
+
+class Best(NamedTuple):
+    """By what a node's copy is the best that it has had."""
+
+    measure: str
+    value: float  # of that measure: the mean over nodes, as far as the node knew
+    iteration: int  # when it was measured
 
 
 class CopyFound(NamedTuple):
@@ -32,6 +41,7 @@ class CopyFound(NamedTuple):
     role: str
     key: int
     moment: float  # when it was written, by the node's clock
+    best: Best | None = None  # where it is the best that the node has had: by what
 
 
 @dataclass
@@ -60,7 +70,7 @@ class Gathered:
 
     def _fetch_event_log(self, caller: OperatorConnection, name: str, answer: Mapping[str, Any]) -> bool:
         """Fetch what a node has more of its event log than is here; whether all of it came."""
-        files = {file: size for file, size in _files(answer).items() if file != COPY}
+        files = {file: size for file, size in _files(answer).items() if file not in (COPY, BEST)}
         if not files:
             return True
         if why := self._too_much(sum(files.values()), LARGEST_LOG):
@@ -89,10 +99,20 @@ class Gathered:
         rest = (name for name in holders if name not in chosen)
         return [copy for name in rest if (copy := self._fetch_copy(caller, name)) is not None]
 
-    def _fetch_copy(self, caller: OperatorConnection, name: str) -> CopyFound | None:
+    def fetch_best(self, caller: OperatorConnection) -> list[CopyFound]:
+        """Fetch the best copies that those have had that answer: of aggregators the best alone, else of everybody."""
+        holders = {name: answer["best"] for name, answer in self.answered.items() if answer.get("best")}
+        chosen = best_aggregate(
+            [(name, best["role"], best["measure"], best["value"]) for name, best in holders.items()]
+        )
+        names = list(holders) if chosen is None else [chosen]
+        found = (self._fetch_copy(caller, name, BEST) for name in names)
+        return [copy for copy in found if copy is not None]
+
+    def _fetch_copy(self, caller: OperatorConnection, name: str, file: str = COPY) -> CopyFound | None:
         answer = caller.ask([name], RECORDS, SECONDS_FOR_A_COPY, copy=1)[name]
-        size = _files(answer or {}).get(COPY)
-        path = self.folder / name / COPY
+        size = _files(answer or {}).get(file)
+        path = self.folder / name / file
         path.unlink(missing_ok=True)
         if size is None:
             return None
@@ -101,7 +121,7 @@ class Gathered:
             return None
         if size > WORTH_A_WORD:
             self.say(f"{name}: {size / 1e6:,.1f} MB of its copy of the model")
-        return read_copy(name, path) if caller.fetch(name, COPY, size, path) else None
+        return read_copy(name, path) if caller.fetch(name, file, size, path) else None
 
     def _too_much(self, size: int, most: int) -> str:
         """Why so many bytes of one node are not fetched; "" where they are."""
@@ -127,9 +147,9 @@ class Gathered:
         lives = [read_lives(self.cluster.folder / name)[-1:] for name in self.cluster.nodes]
         return any(row.event == "over" for life in lives for rows in life for row in rows)
 
-    def copies_from_folders(self) -> list[CopyFound]:
+    def copies_from_folders(self, file: str = COPY) -> list[CopyFound]:
         """Read the copies of nodes that do not answer."""
-        found = (read_copy(name, self.folder / name / COPY) for name in sorted(self.from_folder))
+        found = (read_copy(name, self.folder / name / file) for name in sorted(self.from_folder))
         return [copy for copy in found if copy is not None]
 
     def lives(self) -> dict[str, list[list[TraceRow]]]:
@@ -162,11 +182,25 @@ def _placed(row: TraceRow, places: Mapping[int, int]) -> TraceRow:
     return row._replace(node=node, peer=peer, walk=walk)
 
 
+def best_aggregate(holders: Iterable[tuple[str, str, str, float]]) -> str | None:
+    """The node whose best aggregate is the best of all; None where nobody aggregates.
+
+    Args:
+        holders: of each node its name, the role of its copy, and by which measure it is how good.
+    """
+    found: tuple[str, float] | None = None
+    for name, role, measure, value in holders:
+        if role == AGGREGATE and (found is None or is_better(measure, value, found[1])):
+            found = name, value
+    return None if found is None else found[0]
+
+
 def read_copy(name: str, path: Path) -> CopyFound | None:
     """Read a node's copy; None where there is none, or it is damaged."""
     try:
         weights, facts = load_checkpoint(path)
-        return CopyFound(name, weights, str(facts["role"]), int(facts["key"]), float(facts["moment"]))
+        best = Best(facts["measure"], float(facts["value"]), int(facts["iteration"])) if "measure" in facts else None
+        return CopyFound(name, weights, str(facts["role"]), int(facts["key"]), float(facts["moment"]), best)
     except (StudyError, KeyError, TypeError, ValueError):
         return None
 
@@ -209,6 +243,8 @@ class Participant:
     accuracy: float | None  # likewise, on its own test samples
     iterations: int
     bytes: int  # that it sent
+    further: dict[str, float]  # what else it measured then, such as the test loss
+    by_walk: dict[str, dict[str, float]]  # what it measured last of each walk that came to it
     source: str  # whence this is known: the node's answer, its folder, or what others say
 
 
@@ -220,6 +256,7 @@ def participants(
     for name, place in cluster.nodes.items():
         lives, answers = written.get(name, []), name in gathered.answered
         rows = [row for life in lives for row in life]
+        measured = _last(rows)
         known = "its answer" if answers else "its folder" if name in gathered.from_folder else "an earlier answer"
         found.append(
             Participant(
@@ -229,21 +266,36 @@ def participants(
                 round(sum(life[-1].time - life[0].time for life in lives), 3),
                 len(lives),
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
-                _last(rows, "loss"),
-                _last(rows, "accuracy"),
+                measured.get("train_loss"),
+                measured.get("test_accuracy"),
                 sum(row.event == "trained" for row in rows),
                 sum(_sent(row) for row in rows),
+                {key: value for key, value in measured.items() if key not in ("train_loss", "test_accuracy")},
+                {f"walk {row.walk}": numbers_of(row) for row in rows if row.event == "measured" and row.walk > 0},
                 known if rows else "",
             )
         )
     return found
 
 
-def _last(rows: Sequence[TraceRow], what: str) -> float | None:
-    """What a node measured last, as far as it is a number: its answer comes from elsewhere."""
-    found = [row.detail.get(what) for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
-    sound = [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
-    return sound[-1] if sound else None
+COUNTED = ("samples", "weight", "tested")  # of what a node measured: on how much, and how much it counts
+
+
+def _last(rows: Sequence[TraceRow]) -> dict[str, float]:
+    """What a node measured last, number by number."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.event == "measured":
+            found |= numbers_of(row)
+    return found
+
+
+def numbers_of(row: TraceRow) -> dict[str, float]:
+    """What a node measured, as far as it is numbers: its answer comes from elsewhere. By the names of a history."""
+    said = row.detail if isinstance(row.detail, dict) else {}
+    sound = {name: float(value) for name, value in said.items() if type(value) in (int, float) and math.isfinite(value)}
+    names = {"loss": "train_loss", "accuracy": "test_accuracy"}
+    return {names.get(name, name): value for name, value in sound.items() if name not in COUNTED}
 
 
 def state_of(members: Sequence[Participant]) -> str:
@@ -252,9 +304,12 @@ def state_of(members: Sequence[Participant]) -> str:
     return "running" if "training" in states else "finished" if "finished" in states else "stopped"
 
 
+IN_SITES = ("further", "by_walk")  # what stands in `sites.csv` alone
+
+
 def as_facts(members: Sequence[Participant]) -> list[dict[str, Any]]:
     """The nodes' parts as they stand in `summary.json`."""
-    return [asdict(one) for one in members]
+    return [{key: value for key, value in asdict(one).items() if key not in IN_SITES} for one in members]
 
 
 def _state(lives: Sequence[Sequence[TraceRow]], answers: bool) -> str:

@@ -321,7 +321,8 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
-    counts = spec.minimizes.count(len(task.parts[0]), job.name)
+    called = [job.name, seat.data.name or str(seat.data.number)]
+    counts = spec.minimizes.count(len(task.parts[0]), called)
     setup = NodeSetup(
         protocol=plan.protocol,
         around=replace(seat.around, resources=own_resources(), samples=counts),
@@ -343,10 +344,12 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=counts,
+        owned=0 if spec.minimizes.is_declared else len(task.parts[0]),
         study=study,
         frozen=frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
+        best_by=spec.evaluate.best_asked if job.deployed else None,
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
         secret=job.deployed,
         stay=cluster.stay,

@@ -1,7 +1,8 @@
 """Site by site: how good the model of each algorithm is on the data of every site.
 
 A mean over all data hides the site for which a model is no good. In a simulation the models are those that the first
-repetition puts out; of a cluster every node measures, on its own data, the models that come to it.
+repetition puts out, and with `evaluate.members` the own model of every node or walk, too; of a cluster every node
+measures, on its own data, the models that come to it. Rows of a model that is not the algorithm's say which it is.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from walktalk.core.errors import UserError
 from walktalk.core.lazy import later
@@ -25,6 +28,7 @@ else:
     pd = later("pandas")
 
 MOST = 200  # nodes; nobody reads a table of more, and measuring each by itself takes as long as a study of many
+MOST_MODELS = 30  # nodes, above which own models are not measured at every site: as many times as there are sites
 FIRST = ("algorithm", "node", "samples", "train_loss")  # columns, as in a history; what else was measured comes behind
 
 Site = Mapping[str, Any]  # one row: an algorithm's model at one site
@@ -48,7 +52,33 @@ def measured_by_site(trainer: Trainer | None, records: Iterable[RunRecord]) -> l
         except UserError:  # a metric of one's own that a single site's samples are too few for
             return []
         rows += [{"algorithm": record.label, **row} for row in found]
+        rows += [{"algorithm": record.label, **row} for row in of_members(trainer, record)]
     return rows
+
+
+def of_members(trainer: Trainer, record: RunRecord) -> Iterator[Site]:
+    """The own model of every node or walk on every site's data; none of a study that does not ask for it.
+
+    Models with private parts are of no use elsewhere.
+    """
+    if not record.members or trainer.private is not None:
+        return
+    keys, names = sorted(record.members), dict(enumerate(trainer.task.names or ()))
+    walks = record.family == "walks"
+    models = [f"walk {key}" if walks else names.get(key, f"node {key}") for key in keys]
+    measured = trainer.every_model_by_node(torch.stack([record.members[key] for key in keys]))
+    for row in measured:
+        for place, model in enumerate(models):
+            yield {key: value[place] if isinstance(value, list) else value for key, value in row.items()} | {
+                "model": model
+            }
+
+
+def split_by_model(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of what algorithms put out, and those of nodes' or walks' own models."""
+    table = table if "model" in table else table.assign(model="")
+    own = table["model"].notna() & (table["model"].astype(str) != "")
+    return table[~own].drop(columns="model"), table[own]
 
 
 def write_sites(path: Path, rows: Sequence[Site]) -> None:
@@ -78,4 +108,4 @@ def sites_frame(rows: Sequence[Site]) -> pd.DataFrame:
 
 def read_sites(path: Path) -> pd.DataFrame | None:
     """The table that a study left; None where it left none."""
-    return pd.read_csv(path, dtype={"node": str}) if path.is_file() else None
+    return pd.read_csv(path, dtype={"node": str, "model": str}) if path.is_file() else None

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,13 +20,14 @@ from torch import Tensor
 from walktalk.core.errors import ProtocolError
 from walktalk.learning import Extras, TrainingRows
 from walktalk.protocols import Event, Train, Trained
+from walktalk.runtimes.peers.node.event_log import BestCopy
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState, TrainingRequest
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.semantics import StepFactors, UsualTraining, Work
-from walktalk.runtimes.stacked import RowTrainer
+from walktalk.runtimes.stacked import RowTrainer, measured_by
 
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
 MEASURING = 0.05  # of the time may go into them
@@ -44,8 +45,7 @@ class Outcome:
     result: Tensor | None  # the trained model, or the gradient; None: it failed
     state: Tensor | None
     error: BaseException | None = None
-    loss: float | None = None  # of the model before, on this node's data; measured now and then
-    accuracy: float = math.nan  # of the same, on its test samples, where it has any
+    measured: Mapping[str, float] | None = None  # of the model before, on this node's data; now and then
     seconds: float = 0.0  # that it took
 
 
@@ -57,7 +57,7 @@ class TrainingThread:
         trainer: RowTrainer,
         part: int,
         report: Callable[[Outcome], None],
-        measured: Callable[[float, float], None],
+        measured: Callable[[Mapping[str, float]], None],
         least: float = 0.0,
     ) -> None:
         self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
@@ -85,7 +85,7 @@ class TrainingThread:
         return not self._closing and not self._thread.is_alive()
 
     def measure(self, model: Tensor) -> None:
-        """Measure a model, and report its loss and accuracy."""
+        """Measure a model, and report its loss, and what else is measured."""
         self._jobs.put(model)
 
     def close(self, seconds: float) -> None:
@@ -103,7 +103,7 @@ class TrainingThread:
         while (work := self._jobs.get()) is not None:
             began = time.monotonic()
             if isinstance(work, Tensor):
-                self._measured(*self._measured_safely(work))
+                self._measured(self._measured_safely(work))
                 continue
             try:
                 outcome = self._train(work)
@@ -116,7 +116,7 @@ class TrainingThread:
     def _train(self, work: Work) -> Outcome:
         device = self._trainer.device
         self._state = work.state
-        loss, accuracy = self._measure(work.start[None].to(device))
+        measured = self._measure(work.start[None].to(device))
         given = TrainingRows(
             work.start[None].to(device),
             torch.tensor([self._part], device=device),
@@ -127,7 +127,7 @@ class TrainingThread:
         )
         rows, state = self._trainer.train(given)
         self._state = None if state is None else state[0].cpu()
-        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
+        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, measured)
 
     def _extras(self, work: Work) -> Extras | None:
         """What is out of the ordinary in it; None where nothing is."""
@@ -138,29 +138,28 @@ class TrainingThread:
         pulls = None if anchor is None else torch.tensor([work.pull], device=device)
         return Extras(work.steps, work.gradient, correction, anchor, pulls)
 
-    def _measure(self, rows: Tensor) -> tuple[float | None, float]:
-        """Loss and accuracy of a model as it came, on this node's data; trained on them, it would look too good."""
+    def _measure(self, rows: Tensor) -> Mapping[str, float] | None:
+        """How good a model is as it came, on this node's data: after it trained on them, it would look too good."""
         began = time.monotonic()
         if began < self._measure_at:
-            return None, math.nan
-        loss, accuracy = self._loss_and_accuracy(rows)
+            return None
+        measured = self._measured_now(rows)
         took = time.monotonic() - began
         self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
-        return loss, accuracy
+        return measured
 
-    def _measured_safely(self, model: Tensor) -> tuple[float, float]:
-        """Loss and accuracy in the end; nothing, where measuring fails: what was learned counts all the same."""
+    def _measured_safely(self, model: Tensor) -> Mapping[str, float]:
+        """How good it is in the end; nothing, where measuring fails: what was learned counts all the same."""
         try:
-            return self._loss_and_accuracy(model[None].to(self._trainer.device))
+            return self._measured_now(model[None].to(self._trainer.device))
         except BaseException:
             log.exception("the last model cannot be measured")
-            return math.nan, math.nan
+            return {}
 
-    def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
+    def _measured_now(self, rows: Tensor) -> Mapping[str, float]:
         has_private = getattr(self._trainer, "private", None) is not None
-        beside = (self._state[None],) if has_private and self._state is not None else ()
-        losses, accuracies = self._trainer.evaluate(rows, *beside)
-        return float(losses[0]), float(accuracies[0])
+        states = self._state[None] if has_private and self._state is not None else None
+        return {name: values[0] for name, values in measured_by(self._trainer, rows, states).items()}
 
 
 class TrainingQueue:
@@ -171,12 +170,12 @@ class TrainingQueue:
         setup: NodeSetup,
         trainer: RowTrainer,
         report: Callable[[Outcome], None],
-        measured: Callable[[float, float], None],
+        measured: Callable[[Mapping[str, float]], None],
     ) -> None:
         """
         - `setup`, `trainer`: the node's.
         - `report`: called from a thread with every training that is over.
-        - `measured`: called from a thread with the loss and accuracy of a model that was to be measured.
+        - `measured`: called from a thread with how good a model is that was to be measured.
         """
         self.count = 0  # trainings that were begun
         self._waiting: deque[TrainingRequest] = deque()
@@ -385,9 +384,9 @@ class TrainingControl:
         if not models.plausibility.accept_own(outcome.result) and not work.gradient:
             self._leave_out(work)
             return
-        if outcome.loss is not None:
-            state.loss = outcome.loss
-            self._trace_measured(outcome.loss, outcome.accuracy)
+        if outcome.measured is not None:
+            state.loss = outcome.measured.get("train_loss")
+            self._trace_measured(outcome.measured, work.walk)
         self._progress.tally.add(iterations=1)
         if interpreter.keeps_states and outcome.state is not None:
             interpreter.states[interpreter.state_owner(models.me, work.slot)] = outcome.state
@@ -436,16 +435,31 @@ class TrainingControl:
         if copy is not None:
             self.queue.measure(copy.model)
 
-    def measured_last(self, loss: float, accuracy: float) -> None:
+    def measured_last(self, measured: Mapping[str, float]) -> None:
         """The last measurement is done."""
-        self._trace_measured(loss, accuracy)
+        self._trace_measured(measured)
         self.queue.measuring = False
 
-    def _trace_measured(self, loss: float, accuracy: float) -> None:
+    def _trace_measured(self, measured: Mapping[str, float], walk: int = 0) -> None:
         """Write it into the trace, for whoever collects: nobody else sees this node's data."""
-        setup = self._setup
-        facts = {"loss": loss, "samples": setup.samples, "accuracy": accuracy, "tested": setup.tested}
-        self._reports.trace("measured", detail={name: value for name, value in facts.items() if not math.isnan(value)})
+        setup, further = self._setup, dict(measured)
+        if setup.best_by is not None:
+            self._state.score = measured.get(setup.best_by, math.nan)
+        loss, accuracy = (further.pop(name, math.nan) for name in ("train_loss", "test_accuracy"))
+        whose = {"samples": setup.owned, "weight": setup.samples, "tested": setup.tested}
+        facts = {"loss": loss, "accuracy": accuracy, **whose, **further}
+        detail = {name: value for name, value in facts.items() if not math.isnan(value)}
+        self._reports.trace("measured", walk=walk, detail=detail)
+
+    def look_for_best(self) -> BestCopy | None:
+        """The model that this node would hand out now, and how good nodes have measured models on average of late.
+
+        None where nobody wants the best one to be kept, or too few have measured any.
+        """
+        by, tally = self._setup.best_by, self._progress.tally
+        score = math.nan if by is None else tally.score
+        copy = None if math.isnan(score) else self._models.newest_copy()
+        return None if by is None or copy is None else BestCopy(copy, by, score, tally.iterations)
 
     def hand_walks_on(self) -> None:
         """Send every walk that is here to a neighbour, as if its training here had brought nothing."""
