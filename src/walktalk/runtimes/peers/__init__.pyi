@@ -14,6 +14,7 @@ from .identity.certificates import check_name as check_name
 from .identity.certificates import credentials as credentials
 from .identity.certificates import valid_until as valid_until
 from .identity.handshake import facts_of as facts_of
+from .node.checkpoints import CHECKPOINT as CHECKPOINT
 from .node.checkpoints import finished_before as finished_before
 from .node.event_log import BEST as BEST
 from .node.event_log import COPY as COPY

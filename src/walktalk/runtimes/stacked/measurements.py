@@ -56,15 +56,19 @@ class Averaging(Interface):
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Σ_k weights[k] · model k, as one row, of rows [K, width]."""
 
+    @property
+    def has_distances(self) -> bool:
+        """Whether rows that are near each other are models that are."""
+
+    def refusal(self, label: str) -> str:
+        """What is said of an algorithm that adds up other things than models."""
+
 
 def averaging_of(trainer: RowTrainer, protocol: Protocol | None = None) -> Averaging | None:
     """That of the trainer's models; a `SpecError` where the protocol adds up other things than models as means."""
     found: Averaging | None = getattr(trainer, "averaging", None)
     if found is not None and protocol is not None and not protocol.means_of_models:
-        raise SpecError(
-            f"task.adapter.mixing: product is for walks and gossip; {protocol.label} mixes more than models, so take "
-            "factors or freeze-a"
-        )
+        raise SpecError(found.refusal(protocol.label))
     return found
 
 

@@ -20,6 +20,7 @@ from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
 from walktalk.learning import (
     Arithmetic,
     EvaluationSamples,
+    LoopTrainer,
     Schedule,
     StudyOptimizer,
     Task,
@@ -340,7 +341,8 @@ def build_trainer(
             f"evaluate.best: {spec.evaluate.best_by} needs test samples, and the task has none; take train_loss"
         )
     batches, steps = work_of_nodes(spec, task, node)
-    trainer = Trainer(
+    make: Callable[..., Trainer] = LoopTrainer if isinstance(task, tasks.LoopTask) else Trainer
+    trainer = make(
         task,
         batch_size=batches,
         local_steps=steps,

@@ -60,6 +60,7 @@ class Health:
             "site": self.members.site,
             "seconds": round(state.clock.run_time, 3),
             "alive": sorted(state.alive),
+            "neighbours": {name: number in state.alive for name, number in link.endpoint.neighbours.items()},
             "state": self.doing,
             "aggregates": aggregates,
             "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
