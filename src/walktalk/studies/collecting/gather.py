@@ -29,7 +29,7 @@ SPARE = 2  # of the room that is left on the disk at most one part in so many is
 
 
 class Best(NamedTuple):
-    """By what a node's copy is the best that it has had."""
+    """What a node's copy was judged by, which is the best that it has had."""
 
     measure: str
     value: float  # of that measure: the mean over nodes, as far as the node knew
