@@ -97,7 +97,7 @@ def test_every_nodes_and_walks_own_model_on_every_sites_data(tmp_path):
     algorithms = [wt.MultiWalk(walks=2), "local_dsgd"]
     how = {"stop": 30, "evaluate": wt.Evaluate(every=30, members=True), "repetitions": 2, "out": tmp_path}
     study = wt.compare(hospitals(), algorithms, wt.graphs.complete(3), **how)
-    whole, own = sites.split_by_model(read_sites(StudyFolder(tmp_path).sites))
+    whole, own = read_sites(StudyFolder(tmp_path).sites), read_sites(StudyFolder(tmp_path).models)
     assert list(whole["node"]) == ["lyon", "brest", "lille"] * 2
     assert list(own.groupby("algorithm", sort=False)["model"].unique().map(list)) == [
         ["walk 1", "walk 2"],
@@ -115,5 +115,6 @@ def test_every_nodes_and_walks_own_model_on_every_sites_data(tmp_path):
     page = page_parts(open_study(tmp_path)).sections["sites"]
     assert "Every model on every site" in page
     assert ">walk 2<" in page
-    values = dict(value for _, of in by_run_and_site(study.sites.to_dict("records")) for value in of.items())
+    rows = [row for table in (study.sites, study.models) for row in table.to_dict("records")]
+    values = dict(value for _, of in by_run_and_site(rows) for value in of.items())
     assert {"site/lyon/train_loss", "site/lyon/walk 2/train_loss", "site/brest/lille/test_accuracy"} <= values.keys()

@@ -9,16 +9,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.settings import misfit
 from walktalk.records import HistoryRow, folder_name, yaml_text
 from walktalk.studies import Progress, StudySpec
 from walktalk.studies.spec import spec_mapping
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Callback:
@@ -129,10 +126,15 @@ class Audience:
                 one.on_warning(words)
             one.on_progress(progress)
 
-    def ended(self, result: Any, sites: pd.DataFrame | None = None) -> None:
-        """Call `on_end` of all callbacks with the result, after `on_sites` where something was measured at sites."""
-        found = getattr(result, "sites", None) if sites is None else sites
-        rows = [] if found is None else [{str(k): v for k, v in row.items()} for row in found.to_dict("records")]
+    def ended(self, result: Any, measured: Any = None) -> None:
+        """Call `on_end` of all callbacks with the result, after `on_sites` where something was measured at sites.
+
+        Args:
+            result: What `on_end` is given.
+            measured: What has `sites` and `models`, tables of what was measured at sites; None: nothing was.
+        """
+        tables = [t for name in ("sites", "models") if (t := getattr(measured, name, None)) is not None]
+        rows = [{str(k): v for k, v in row.items()} for table in tables for row in table.to_dict("records")]
         for one in self.members:
             if rows:
                 one.on_sites(rows)

@@ -17,7 +17,6 @@ from walktalk.report.page.data import MORE_IS_BETTER, Name, within
 from walktalk.report.results import Cell, columns_of, results_table
 from walktalk.report.settings import as_yaml, from_defaults
 from walktalk.report.study import Study
-from walktalk.studies.results import split_by_model
 
 # -- HTML that what it shows cannot break: text is escaped, unless it was made here -----------------------------------
 
@@ -296,7 +295,6 @@ def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster
     """
     if table is None or table.empty:
         return Html("")
-    table, own = split_by_model(table)
     by_label = {label: part.set_index("node") for label, part in table.groupby("algorithm") if label in names}
     labels = [label for label in names if label in by_label]
     if not labels:
@@ -316,11 +314,19 @@ def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster
     frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Table of sites")
     whose = OF_CLUSTER if of_cluster else OF_STUDY
     few = f" Of {len(samples):,} sites, the {len(shown)} with the highest loss." if len(shown) < len(samples) else ""
-    return together(frame, tag("p", f"{whose}{few}", class_="note"), _own_models(own, names, of_cluster))
+    return together(frame, tag("p", f"{whose}{few}", class_="note"))
 
 
-def _own_models(table: pd.DataFrame, names: Mapping[str, Name], of_cluster: bool) -> Html:
-    """A table for each algorithm: the own model of every node or walk, on every site's data."""
+def models_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster: bool) -> Html:
+    """A table for each algorithm: the own model of every node or walk, on every site's data.
+
+    Args:
+        table: as `models.csv` has it.
+        names: of the algorithms.
+        of_cluster: whether nodes measured themselves, each the walks that came to it.
+    """
+    if table is None:
+        return Html("")
     whole = [str(key) for key in table.columns if key not in NOT_A_MEASURE and table[key].notna().all()]
     shown = [label for label in names if (table["algorithm"] == label).any()] if len(table) else []
     if not whole or not shown:

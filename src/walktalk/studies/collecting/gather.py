@@ -16,7 +16,18 @@ from torch import Tensor
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import BEST, CHECKPOINT, COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
+from walktalk.runtimes.peers import (
+    BEST,
+    CHECKPOINT,
+    COPY,
+    FILES,
+    METRIC,
+    METRICS,
+    RECORDS,
+    Cluster,
+    OperatorConnection,
+    read_lives,
+)
 from walktalk.runtimes.stacked import is_better
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
@@ -285,9 +296,9 @@ class Participant:
     samples: int  # of its data, as far as it has measured on them
     loss: float | None  # of the model that it measured last, on its own data; None: it has measured none
     accuracy: float | None  # likewise, on its own test samples
+    metrics: dict[str, float]  # likewise, what else it has measured, or its own loop
     iterations: int
     bytes: int  # that it sent
-    further: dict[str, float]  # what else it measured then, such as the test loss
     by_walk: dict[str, dict[str, float]]  # what it measured last of each walk that came to it
     source: str  # whence this is known: the node's answer, its folder, or what others say
 
@@ -316,17 +327,14 @@ def participants(
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
                 measured.get("train_loss"),
                 measured.get("test_accuracy"),
+                _metrics(measured),
                 max(iterations, told.iterations) if more else iterations,
                 max(sent, told.bytes) if more else sent,
-                {key: value for key, value in measured.items() if key not in ("train_loss", "test_accuracy")},
                 {f"walk {row.walk}": numbers_of(row) for row in rows if row.event == "measured" and row.walk > 0},
                 "what others say" if more else known if rows or any(told) else "",
             )
         )
     return found
-
-
-COUNTED = ("samples", "weight", "tested")  # of what a node measured: on how much, and how much it counts
 
 
 def _last(rows: Sequence[TraceRow]) -> dict[str, float]:
@@ -343,7 +351,13 @@ def numbers_of(row: TraceRow) -> dict[str, float]:
     said = row.detail if isinstance(row.detail, dict) else {}
     sound = {name: float(value) for name, value in said.items() if type(value) in (int, float) and math.isfinite(value)}
     names = {"loss": "train_loss", "accuracy": "test_accuracy"}
-    return {names.get(name, name): value for name, value in sound.items() if name not in COUNTED}
+    known = {usual: sound[name] for name, usual in names.items() if name in sound}
+    others = sorted(name for name in sound if name.startswith(METRIC))[:METRICS]  # of a few
+    return known | {name.removeprefix(METRIC): sound[name] for name in others}
+
+
+def _metrics(measured: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in measured.items() if key not in ("train_loss", "test_accuracy")}
 
 
 def not_written(members: Sequence[Participant], trace: Sequence[TraceRow]) -> Counts:
@@ -358,7 +372,7 @@ def state_of(members: Sequence[Participant]) -> str:
     return "running" if "training" in states else "finished" if "finished" in states else "stopped"
 
 
-IN_SITES = ("further", "by_walk")  # what stands in `sites.csv` alone
+IN_SITES = ("by_walk",)  # what stands in `sites.csv` alone
 
 
 def as_facts(members: Sequence[Participant]) -> list[dict[str, Any]]:

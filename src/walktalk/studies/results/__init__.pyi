@@ -7,7 +7,6 @@ from .records import word_on_aggregate as word_on_aggregate
 from .records import write_run as write_run
 from .sites import MOST_MODELS as MOST_MODELS
 from .sites import read_sites as read_sites
-from .sites import split_by_model as split_by_model
 from .summary import COST_RULE as COST_RULE
 from .summary import algorithms_of as algorithms_of
 from .summary import first_below as first_below

@@ -12,7 +12,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -29,7 +29,13 @@ else:
 
 MOST = 200  # nodes; nobody reads a table of more, and measuring each by itself takes as long as a study of many
 MOST_MODELS = 30  # nodes, above which own models are not measured at every site: as many times as there are sites
-FIRST = ("algorithm", "node", "samples", "train_loss")  # columns, as in a history; what else was measured comes behind
+FIRST = (
+    "algorithm",
+    "model",
+    "node",
+    "samples",
+    "train_loss",
+)  # columns, as in a history; what else was measured comes behind
 
 Site = Mapping[str, Any]  # one row: an algorithm's model at one site
 
@@ -74,11 +80,19 @@ def of_members(trainer: Trainer, record: RunRecord) -> Iterator[Site]:
             }
 
 
-def split_by_model(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of what algorithms put out, and those of nodes' or walks' own models."""
-    table = table if "model" in table else table.assign(model="")
-    own = table["model"].notna() & (table["model"].astype(str) != "")
-    return table[~own].drop(columns="model"), table[own]
+class SiteRows(NamedTuple):
+    """How good models are on every site's data."""
+
+    sites: list[Site]  # what algorithms put out
+    models: list[Site]  # own models of nodes or walks: which, says `model`
+
+    @classmethod
+    def of(cls, rows: Iterable[Site]) -> SiteRows:
+        """Both kinds from rows of either."""
+        found = cls([], [])
+        for row in rows:
+            (found.models if "model" in row else found.sites).append(row)
+        return found
 
 
 def write_sites(path: Path, rows: Sequence[Site]) -> None:
@@ -86,7 +100,8 @@ def write_sites(path: Path, rows: Sequence[Site]) -> None:
     if not rows:
         path.unlink(missing_ok=True)
         return
-    columns = [*FIRST, *dict.fromkeys(name for row in rows for name in row if name not in FIRST)]
+    first = [name for name in FIRST if name in rows[0]]
+    columns = [*first, *dict.fromkeys(name for row in rows for name in row if name not in first)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -102,10 +117,10 @@ def _number(value: Any) -> Any:
 
 
 def sites_frame(rows: Sequence[Site]) -> pd.DataFrame:
-    """The rows as a table: `algorithm`, `node`, `samples`, `train_loss`, and what else was measured."""
-    return pd.DataFrame(list(rows), columns=[*FIRST] if not rows else None)
+    """The rows as a table, with the columns that they have."""
+    return pd.DataFrame(list(rows))
 
 
 def read_sites(path: Path) -> pd.DataFrame | None:
-    """The table that a study left; None where it left none."""
+    """The table of sites, or of models, that a study left; None where it left none."""
     return pd.read_csv(path, dtype={"node": str, "model": str}) if path.is_file() else None

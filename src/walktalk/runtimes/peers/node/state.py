@@ -44,7 +44,7 @@ class NodeSetup:
     objective: Objective = field(default_factory=Objective)  # what the run minimizes
     study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
     largest: float = LARGEST_NORM  # times the usual norm that a model from a neighbour may have
-    owned: int = 0  # samples of its data, as far as others may know
+    owned: int | None = None  # samples of its data; 0: others need not know; None: as many as it counts
     tested: int = 0  # test samples that it measures on, too
     best_by: str | None = None  # the measure by which the best model is kept, too, for whoever collects
     frozen: Sequence[float] | None = None  # a few numbers of what no node sends, which all must have alike
@@ -124,6 +124,7 @@ class NodeState:
     aside: bool = False  # another node has its name, and is listened to
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     score: float = math.nan  # of the same, by the measure by which the best model is kept
+    metrics: dict[str, float] = field(default_factory=dict)  # that somebody else's loop has reported last
     busy_at: float = -math.inf  # when the last training ended, by the node's own clock
     refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
     refusals: dict[str, str] = field(default_factory=dict)  # by neighbour: what was refused last, and why
