@@ -40,6 +40,15 @@ class Turns:
 
     Several processes that train one model together (`torch.distributed`) each make their own: the first talks to the
     node, and the others hear of it. The parameters of each have to be whole: sharded ones are refused.
+
+    Args:
+        config: The cluster's YAML file; or a site that is open, or other visits.
+        name: Which of its nodes this is.
+        module: What is trained; the arrays of the study are loaded into it when a model comes.
+        optimizer: Yours, if the study is to say what becomes of its memory: begun anew for every model, kept at
+            the node, or sent with the walk. If left out, it stays with you and is none of ours.
+        steps: Optimizer steps with every model; the study's `local_steps` if left out.
+        evaluate: Measures the module as it came, on data of yours: numbers by name, `train_loss` among them.
     """
 
     def __init__(
@@ -52,17 +61,6 @@ class Turns:
         steps: int | None = None,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """Opens the site when the first model is asked for.
-
-        Args:
-            config: The cluster's YAML file; or a site that is open, or other visits.
-            name: Which of its nodes this is.
-            module: What is trained; the arrays of the study are loaded into it when a model comes.
-            optimizer: Yours, if the study is to say what becomes of its memory: begun anew for every model, kept at
-                the node, or sent with the walk. If left out, it stays with you and is none of ours.
-            steps: Optimizer steps with every model; the study's `local_steps` if left out.
-            evaluate: Measures the module as it came, on data of yours: numbers by name, `train_loss` among them.
-        """
         if steps is not None and steps < 1:
             raise misfit("steps", steps, "a whole number, 1 or more", DataError)
         self.over = False  # whether there are no more turns

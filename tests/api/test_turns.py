@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import warnings
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.peers.test_site import OneNode, work
-from walktalk.core.errors import DataError
+from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import tasks
 from walktalk.torch import Turns, start_file, write_start
 
@@ -199,6 +200,14 @@ def test_a_turn_with_a_node_hands_over_what_was_trained(tmp_path):
     assert answer.row is not None
     assert answer.row[:4].tolist() == [1.0] * 4  # half a step, and its weight is 2
     assert (answer.samples, answer.steps, dict(answer.metrics)) == (6, 1, {"train_loss": 0.25})
+
+
+@pytest.mark.parametrize(("name", "extra"), [("lightning", "lightning"), ("transformers", "language")])
+def test_without_its_library_an_adapter_says_what_to_install(name, extra, monkeypatch):
+    adapter = importlib.import_module(f"walktalk.{name}")
+    monkeypatch.setattr(adapter, "CALLBACK", None)
+    with pytest.raises(UnavailableError, match=rf"pip install 'walktalk\[{extra}\]'"):
+        adapter.SiteCallback([])
 
 
 # -- Lightning -------------------------------------------------------------------------------------------------------
