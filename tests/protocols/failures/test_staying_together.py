@@ -152,6 +152,17 @@ def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_i
     assert [(effect.to, effect.message.walk, effect.message.round) for effect in sent] == [(0, number, 2)]
 
 
+@pytest.mark.parametrize("graph", [graphs.complete(8), graphs.cycle(8)], ids=lambda graph: graph.name)
+def test_who_is_cut_off_alone_elects_nobody_and_restarts_nothing(graph: wt.Graph) -> None:
+    """It would claim a later term, miss all walks there, and be believed when it is back."""
+    cut = Fault("partition", at=SPLIT, seconds=HEALED - SPLIT, nodes=(3,))
+    _, trace = play(MultiWalk(3), graph, cut, until=UNTIL)
+    assert [row for row in trace if row.event == "suspected" and row.node == 3]
+    assert [row for row in trace if row.event in ("elected", "stepped_down")] == []
+    assert [row for row in trace if row.event == "restarted" and row.node == 3] == []
+    assert [row for row in trace if row.event == "trained" and row.node == 3 and row.time > HEALED + 10]
+
+
 def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:
     split = Fault("partition", at=SPLIT, seconds=HEALED - SPLIT, nodes=(0, 1, 2, 3))
     simulation, trace = play(MultiWalk(3), graphs.complete(8), split, until=UNTIL)
