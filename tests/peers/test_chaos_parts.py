@@ -56,7 +56,7 @@ from walktalk.testing.chaos.injectors import BEGIN, DO, free_disk
 from walktalk.testing.chaos.misbehaviour import (
     ANSWERS,
     DEAF,
-    LIES,
+    FALSE_COUNTS,
     MISLEADS,
     MUTE,
     STALLS,
@@ -161,7 +161,7 @@ def test_a_node_misbehaves_while_a_file_says_so(tmp_path: Path, monkeypatch: pyt
     node.training.queue._thread._train("work")
     assert node.trained == ["work"]
     neighbour, dice = Tally(1, 3), random.Random(0)
-    (tmp_path / LIES).touch()
+    (tmp_path / FALSE_COUNTS).touch()
     node.progress.tally.add(iterations=3)
     neighbour.hear(0, node.progress.tally.encode(5.0, dice))
     assert neighbour.over([0])

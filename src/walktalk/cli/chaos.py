@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from walktalk.testing.chaos import Verdict
 
 BROKEN = 1  # exit code where a round failed
-FAULTS = "kill,hang,stall,deaf,cut,disk,clock,hostile,lies,mislead,restart,power,leave,join,return"
+FAULTS = "kill,hang,stall,deaf,cut,disk,clock,hostile,counts,mislead,restart,power,leave,join,return"
 
 
 def chaos(
@@ -36,8 +36,8 @@ def chaos(
             help="What happens in every round, in an order that the seed decides. kill: kill -9 of the aggregator, who "
             "comes back, and of a random node for good. hang: SIGSTOP. stall: a training that hangs. deaf: a node that "
             "acknowledges nothing. cut: two halves for 10 s. disk: a full disk (as root a file system of its own, else "
-            "a limit on files). clock: a jump of an hour to a month. hostile: a node that sends forged messages. lies: "
-            "one that lies about its counts. mislead: one that answers operators with nonsense. restart: of all nodes, "
+            "a limit on files). clock: a jump of an hour to a month. hostile: a node that sends forged messages. "
+            "counts: one that counts falsely. mislead: one that answers operators with nonsense. restart: of all, "
             "planned or by kill -9. power: a disk loses what was not forced to it. leave: a node goes for good. join: "
             "one comes that was not there. return: one that was let go as dead comes back. swallow (not of the usual "
             "ones): a node that keeps walks. For algorithms whose nodes stay: none of leave, join and return."

@@ -24,7 +24,7 @@ from walktalk.runtimes.peers import (
 from walktalk.testing import BLOCKED, SWALLOWS
 from walktalk.testing.chaos.byzantine import FORGES
 from walktalk.testing.chaos.disturbance import CLOCK, LOG, Disturbance, Kill
-from walktalk.testing.chaos.misbehaviour import DEAF, LIES, MISLEADS, MUTE, STALLS
+from walktalk.testing.chaos.misbehaviour import DEAF, FALSE_COUNTS, MISLEADS, MUTE, STALLS
 from walktalk.testing.chaos.plan import ChaosFault
 from walktalk.testing.chaos.power import restore
 
@@ -346,9 +346,9 @@ def send_forged(disturbance: Disturbance) -> Callable[[], None]:
     return end
 
 
-def tell_lies(disturbance: Disturbance) -> Callable[[], None]:
+def tell_false_counts(disturbance: Disturbance) -> Callable[[], None]:
     """A node lies about what it has done, and about the end of the run."""
-    return _lasting(disturbance, LIES, "{} lies about what it has done")
+    return _lasting(disturbance, FALSE_COUNTS, "{} lies about what it has done")
 
 
 def mislead(disturbance: Disturbance) -> Callable[[], None]:
@@ -384,7 +384,7 @@ BEGIN: Mapping[str, Callable[[Disturbance], Callable[[], None]]] = {
     "disk": fill_disk,
     "clock": shift_clock,
     "hostile": send_forged,
-    "lies": tell_lies,
+    "counts": tell_false_counts,
     "mislead": mislead,
 }
 

@@ -3,7 +3,7 @@
 stalls    its trainings hang, as on a GPU that is gone, and go on when the file goes
 deaf      its link acknowledges nothing
 mute      its link takes models, and its algorithm never hears of them
-lies      it says that it has trained and sent beyond measure, and that the run is over
+counts    it says that it has trained and sent beyond measure, and that the run is over
 misleads  it answers operators with what is no answer
 
 A node knows nothing of this: its parts are wrapped from outside, each with what it needs.
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from walktalk.protocols import Effect, Event, Received
 from walktalk.runtimes.peers import OPERATOR, Connections, Delivery, Node, packed_count
 
-STALLS, DEAF, MUTE, LIES, MISLEADS = "stalls", "deaf", "mute", "lies", "misleads"
+STALLS, DEAF, MUTE, FALSE_COUNTS, MISLEADS = "stalls", "deaf", "mute", "counts", "misleads"
 LOOK_EVERY = 0.1  # seconds, at the file, while a training hangs
 MANY = 10**12  # trainings, and bytes, of one that lies
 HEAD = 8  # bytes before the counts
@@ -52,7 +52,7 @@ class Misbehaviour:
         self._folder = node.setup.folder
         self._hang_in(node.training.queue._thread)
         self._wrap_ears(node)
-        self._lie_in(node)
+        self._count_falsely_in(node)
 
     def _is(self, name: str) -> bool:
         return (self._folder / name).exists()
@@ -80,27 +80,27 @@ class Misbehaviour:
         node.link.acknowledge = silent  # type: ignore[method-assign]
         node.runner.handle = overhear  # type: ignore[method-assign]
 
-    def _lie_in(self, node: Node) -> None:
+    def _count_falsely_in(self, node: Node) -> None:
         tally = node.progress.tally
         encode = tally.encode
 
-        def lie(clock: float, rng: random.Random) -> bytes:
+        def false(clock: float, rng: random.Random) -> bytes:
             told = encode(clock, rng)
-            if not self._is(LIES):
+            if not self._is(FALSE_COUNTS):
                 return told
             own = tally.own._replace(iterations=MANY, sent=MANY, done=True, over=True)
             return told[:HEAD] + packed_count(tally.node, own)
 
-        tally.encode = lie  # type: ignore[method-assign]
+        tally.encode = false  # type: ignore[method-assign]
 
 
 def mislead_operators(folder: Path) -> None:
     """Have every node of this process answer operators with nonsense, while the file is there."""
-    answer, lies = Connections.answer, itertools.cycle(ANSWERS)
+    answer, nonsense = Connections.answer, itertools.cycle(ANSWERS)
 
     def wrapped(self: Connections, question: str, reply: Reply, asker: str = OPERATOR) -> None:
         def misleading(asked: Mapping[str, str]) -> bytes:
-            return next(lies) if (folder / MISLEADS).exists() else reply(asked)
+            return next(nonsense) if (folder / MISLEADS).exists() else reply(asked)
 
         answer(self, question, misleading if asker == OPERATOR else reply, asker)
 

@@ -33,11 +33,11 @@ Name: TypeAlias = Literal[
     "disk",
     "clock",
     "hostile",
-    "lies",
+    "counts",
     "mislead",
 ]
-BESIDE = ("disk", "clock", "hostile", "lies", "mislead")
-"""Faults that last while others come: a full disk, a wrong clock, a node that sends forged messages, or lies."""
+BESIDE = ("disk", "clock", "hostile", "counts", "mislead")
+"""Faults that last while others come: a full disk, a wrong clock, a node that sends forged messages, or nonsense."""
 COMING_AND_GOING = ("leave", "join", "return")
 """Faults for algorithms whose nodes may come and go."""
 
@@ -92,8 +92,8 @@ KINDS: Mapping[str, Kind] = {
         "a node sends forged messages: models that are none, forged tickets, terms and counts, notes that are empty or "
         "nested deep, replays",
     ),
-    "lies": Kind(
-        (ChaosFault("lies"),), "a node says that it has trained and sent beyond measure, and that the run is over"
+    "counts": Kind(
+        (ChaosFault("counts"),), "a node says that it has trained and sent beyond measure, and that the run is over"
     ),
     "mislead": Kind(
         (ChaosFault("mislead"),), "a node answers operators with nonsense, while they ask, and let others come and go"
