@@ -20,7 +20,7 @@ from walktalk.runtimes.semantics import Stop
 from walktalk.testing.cluster import done
 
 NAMES = ("a", "b", "c")
-ENTRY = struct.Struct("<IQQBQfI")
+ENTRY = struct.Struct("<IQQBQffI")
 DICE = random.Random(0)
 
 
@@ -76,7 +76,7 @@ def test_one_message_of_a_member_ends_no_run(tallies: list[Tally], monkeypatch: 
     assert a.iterations == 20
     end, true, before = End(Stop(iterations=3000), a), liar._said[2], dict(a.counts)
     assert liar.words is not None
-    forged = [ENTRY.pack(node, 10**6, 10**9, 3, 100, 0.0, 10) for node in (0, 2)]
+    forged = [ENTRY.pack(node, 10**6, 10**9, 3, 100, 0.0, 0.0, 10) for node in (0, 2)]
     for told in (
         b"".join(forged),  # as if nobody signed
         b"".join(map(liar.words.signed, forged)),  # its own signature under what others are to have said
@@ -87,7 +87,7 @@ def test_one_message_of_a_member_ends_no_run(tallies: list[Tally], monkeypatch: 
             a.hear(1, struct.pack("<d", 60.0) + told)
         assert a.counts == before
         assert not end.look(60.0, {1})
-    a.hear(1, struct.pack("<d", 60.0) + liar.words.signed(ENTRY.pack(1, 10**6, 10**9, 0, 100, 0.5, 10)))
+    a.hear(1, struct.pack("<d", 60.0) + liar.words.signed(ENTRY.pack(1, 10**6, 10**9, 0, 100, 0.5, 0.5, 10)))
     assert a.iterations < 20 + FASTEST  # of itself it may lie, and is believed as far as it can train since
     assert not end.look(60.0, {1})
 

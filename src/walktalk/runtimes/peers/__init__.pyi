@@ -16,6 +16,7 @@ from .identity.certificates import valid_until as valid_until
 from .identity.handshake import facts_of as facts_of
 from .node.checkpoints import CHECKPOINT as CHECKPOINT
 from .node.checkpoints import finished_before as finished_before
+from .node.event_log import BEST as BEST
 from .node.event_log import COPY as COPY
 from .node.event_log import FILES as FILES
 from .node.event_log import Copy as Copy
