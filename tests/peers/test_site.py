@@ -135,6 +135,7 @@ def test_a_module_is_loaded_and_given_back_with_what_travels_of_it_alone(tmp_pat
     module = torch.nn.DataParallel(Tied())
     try:
         with node.visited() as visit:
+            assert visit.weight == 2.0
             visit.load(module)
             assert module.module.tied.tolist() == [0.0] * 4
             with torch.no_grad():

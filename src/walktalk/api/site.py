@@ -49,7 +49,7 @@ Evaluate = Callable[["Visit"], Mapping[str, float]]
 class Site:
     """One node of a cluster, whose models this script trains; made by `wt.site`."""
 
-    def __init__(self, config: Path, name: str, evaluate: Evaluate | None, start: bool) -> None:
+    def __init__(self, config: Path, name: str, evaluate: Evaluate | None, start: bool, several: bool) -> None:
         cluster = load_cluster(config)
         if name not in cluster.nodes:
             near = suggestion(name, cluster.nodes)
@@ -71,7 +71,7 @@ class Site:
         self._back: SharedMemory | None = None
         self._described: dict[str, Any] = {}  # what the node says of models
         self._visit: Visit | None = None
-        self._ranks = ranks_here()
+        self._ranks = ranks_here() if several else None
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -499,7 +499,14 @@ def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def site(config: str | PathLike[str], name: str, *, evaluate: Evaluate | None = None, start: bool = True) -> Site:
+def site(
+    config: str | PathLike[str],
+    name: str,
+    *,
+    evaluate: Evaluate | None = None,
+    start: bool = True,
+    several: bool = True,
+) -> Site:
     """One node of a cluster, whose models your own loop trains: iterate over its visits.
 
     Args:
@@ -507,5 +514,6 @@ def site(config: str | PathLike[str], name: str, *, evaluate: Evaluate | None = 
         name: Which of its nodes this is.
         evaluate: Measures a model as it comes: gets a visit, and gives metrics by name, `train_loss` among them.
         start: Whether the node is started where it does not run. It outlives this script: `walktalk stop` ends it.
+        several: Whether all processes that `torchrun` has started iterate together; if not, the first does alone.
     """
-    return Site(Path(os.fspath(config)).resolve(), name, evaluate, start)
+    return Site(Path(os.fspath(config)).resolve(), name, evaluate, start, several)
