@@ -12,16 +12,15 @@ goes into both, so the mean of all a moves by the mean of all gradients, each at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph, Shifts
 from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Among, Meeting, arrivals, everybody_there
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals, drawn_among
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
 
@@ -50,22 +49,24 @@ def rounds_of(nodes: int) -> tuple[Doubling, ...]:
     return tuple(rounds)
 
 
+def ring_of(nodes: int) -> Shifts:
+    """Whom each of so many nodes sends to in which round."""
+    return Shifts(nodes, tuple((one.shift,) if one.shift else () for one in rounds_of(nodes)))
+
+
 def _has_links(graph: Graph) -> bool:
     """Whether everybody can send to all that it has to."""
     shifts = {one.shift for one in rounds_of(graph.nodes)} - {0}
     return all({(v + shift) % graph.nodes for shift in shifts} <= {*graph.neighbours(v)} for v in range(graph.nodes))
 
 
-LINKS = Demand(
-    "links to the nodes that its messages go to, 1 … V/2 further",
-    _has_links,
-    "network: {graph} lacks links that {label} needs; take complete",
-)
+LACKS = "network: {graph} lacks links that {label} needs; take complete"
+LINKS = Demand("links to the nodes that its messages go to, 1 … V/2 further", _has_links, LACKS)
 
 
 @dataclass(frozen=True)
 class CECA(NeighbourRounds):
-    """Gossip in rounds, one message each, after ⌈log₂ V⌉ of which everybody has everybody's mean, whatever V is."""
+    """Every node trains and sends to one other; means double, so that all have everybody's."""
 
     name: ClassVar[str] = "ceca"
     proved: ClassVar[str] = "Ding et al. 2023"
@@ -78,7 +79,6 @@ class CECA(NeighbourRounds):
     )
     title: ClassVar[str] = "CECA"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
-    description: ClassVar[str] = "Every node trains and sends to one other; means double, so that all have everybody's."
     colour: ClassVar[str] = "#C2851C"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED, LINKS)
     made_for: ClassVar[str] = "complete"
@@ -89,7 +89,7 @@ class CECA(NeighbourRounds):
         return arrivals("round", once=False)  # goes into both means
 
     def machine(self, network_view: NetworkView) -> Machine:
-        ring = along(network_view)
+        ring = drawn_among(network_view, ring_of)
         return self.node(ring, self.rule(ring))
 
     def rule(self, around: NetworkView) -> Rule:
@@ -100,20 +100,8 @@ class CECA(NeighbourRounds):
         return Windows(rounds)
 
 
-def along(around: NetworkView) -> NetworkView:
-    """The network view with the ring of whom a node meets in which round: of all nodes, or of those that are there."""
-    there = everybody_there(around) if around.version else ()
-    if around.version and around.neighbours and len({*there, around.node}) < around.nodes:
-        raise SpecError("ceca: where nodes join or leave everybody needs links to all others; take complete")
-    shifts = tuple((one.shift,) if one.shift else () for one in rounds_of(len(there) or around.nodes))
-    ring = Shifts(len(there) or around.nodes, shifts)
-    return replace(around, nodes=ring.nodes, rounds=Among(there, ring) if there else ring)
-
-
 class Windows(Rule):
-    """`MODEL` is a. A training moves both a and b, whichever of them it was of. Where a message is
-    lost the node's own stands for it, until means are begun anew.
-    """
+    """`MODEL` is a. Where a message is lost the node's own model stands for it, until means are begun anew."""
 
     __slots__ = ("now", "rounds")
 
@@ -138,11 +126,9 @@ class Windows(Rule):
         ]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        came, m = [meeting.slot("round", sender) for sender in meeting.there("round")], self.now.width
         sent, kept = (MODEL, OTHERS) if self.now.is_odd else (OTHERS, MODEL)
-        theirs = (m + 1 if self.now.is_odd else m) / (2 * m + 1)
-        halves = {HALF: 0.5, came[0]: 0.5} if came else {HALF: 1.0}
-        shares = {REST: 1.0 - theirs, came[0]: theirs} if came else {REST: 1.0}
+        halves, share = meeting.mean(HALF, "round"), (self.now.width + self.now.is_odd) / (2 * self.now.width + 1)
+        theirs = {slot: share for slot in halves if slot != HALF and share}
+        rest = {REST: 1.0 - share} if theirs and share < 1 else {} if theirs else {REST: 1.0}
         self.now = self.rounds[(meeting.round + 1) % len(self.rounds)]
-        weighed = {slot: weight for slot, weight in shares.items() if weight}
-        return [Combine(sent, halves), Combine(kept, weighed)]
+        return [Combine(sent, halves), Combine(kept, rest | theirs)]

@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
@@ -80,9 +80,6 @@ class Push(Rule):
 
     def adopt(self, kind: str, slot: str, note: float) -> list[Effect]:
         return [Combine(MODEL, {slot: 1.0 / note})]
-
-    def work(self) -> Train:
-        return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         self.left = self.exchanges - 1

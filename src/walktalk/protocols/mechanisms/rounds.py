@@ -54,7 +54,7 @@ from walktalk.protocols.events import (
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.mechanisms.attendance import LAST, Attendance
-from walktalk.protocols.mechanisms.meeting import MODEL, Links, Meeting, Turns, arrivals
+from walktalk.protocols.mechanisms.meeting import MODEL, Links, Meeting, arrivals
 from walktalk.protocols.self_description import InLabel
 
 BEGIN = "begin"  # timer: one that joins has heard of no model
@@ -70,17 +70,17 @@ class Rule(ABC):
     begins_anew: ClassVar[bool] = False  # whether it does so when nodes come or go: what it keeps is of the old network
     adopts: ClassVar[bool] = True  # whether one that joins can begin with what it hears first; else: the initial model
 
-    @abstractmethod
     def begin(self) -> list[Effect]:
         """Before the first round of a life, with a model in `MODEL`: the initial one, an adopted one, or its last."""
+        return []
 
     def announce(self, meeting: Meeting) -> list[Effect]:
         """What is sent at the beginning of a round, before the training."""
         return []
 
-    @abstractmethod
     def work(self) -> Train | Differentiate:
         """The training or the gradient of a round."""
+        return Train(MODEL)
 
     @abstractmethod
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
@@ -210,7 +210,7 @@ class RoundNode(Machine):
                 return [effect for effect in announced if isinstance(effect, Send) and effect.to == peer]
             case NetworkChanged(around):
                 return self._change(around, who, now)
-            case Started() if not self.rule.adopts:
+            case Started() if not self.rule.adopts or self.meeting.fragments > 1:
                 return self._begin_with_initial()
             case Started() | Rejoined(memory=b"\0"):
                 self.empty = True
@@ -359,7 +359,17 @@ class NeighbourRounds(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return arrivals(*self.kinds)
+        return arrivals(*self.kinds, fragments=self._fragments)
+
+    @property
+    def _fragments(self) -> int:
+        """How many rounds it takes to send a model, a fragment in each: a setting that some have."""
+        return int(self.settings.get("fragments", 1))
+
+    @property
+    def why_nodes_stay(self) -> str:
+        parts = "with fragments one that joins hears only a part of the model in a round"
+        return parts if self._fragments > 1 else super().why_nodes_stay
 
     def rule(self, around: NetworkView) -> Rule:
         """What one node does in a round; a protocol that says it need not say `machine`."""
@@ -368,14 +378,13 @@ class NeighbourRounds(Protocol):
     def machine(self, network_view: NetworkView) -> Machine:
         return self.node(network_view, self.rule(network_view))
 
-    def node(self, around: NetworkView, rule: Rule, links: Links | None = None, turns: Turns = ()) -> Machine:
+    def node(self, around: NetworkView, rule: Rule, links: Links | None = None) -> Machine:
         """One node that goes by a rule.
 
         Args:
             around: what the node knows of the network.
             rule: what the algorithm does in a round.
             links: for kinds of messages that go to some alone, to whom, and from whom they come.
-            turns: which kinds belong to which rounds, where that is not the same in all of them (`Meeting`).
         """
-        meeting = Meeting(around, self.messages, links or {}, turns)
+        meeting = Meeting(around, self.messages, links or {}, self._fragments)
         return RoundNode(self, meeting, rule, self.patience if self.resilient else None)

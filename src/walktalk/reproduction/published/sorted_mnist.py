@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.graphs import Graph
-from walktalk.protocols import CECA, HALF, MODEL, UPDATE, Combine, Doubling, Effect, Meeting, Rule, Train, Trained
+from walktalk.protocols import CECA, HALF, MODEL, UPDATE, Combine, Doubling, Effect, Meeting, Rule, Trained
 from walktalk.reproduction.published.table import Cell, Row, Table
 
 NODES, ITERATIONS, SIDE = 24, 13_000, 4
@@ -113,9 +113,6 @@ class StaleWindows(Rule):
 
     def begin(self) -> list[Effect]:
         return [Combine(STALE, {MODEL: 1.0})]
-
-    def work(self) -> Train:
-        return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         copied = [Combine(STALE, {MODEL: 1.0})] if self._now(meeting).is_odd else []
