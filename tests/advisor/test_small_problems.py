@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import walktalk as wt
-from walktalk.advisor import Goal, advise_study, as_json
+from walktalk.advisor import Goal, advise_study, as_json, of_study, survey
 from walktalk.advisor.finals import confidence
 from walktalk.advisor.learning_curve import LearningCurve, Scale, Seen
 from walktalk.advisor.situation import World, algorithms, unscaled
@@ -139,3 +139,29 @@ def test_the_command_keeps_the_privacy_and_epsilon_is_told() -> None:
     assert isfinite(found["epsilon"])
     assert found["epsilon"] > 0
     assert any(note.startswith("the node that trains most spends ε = ") for note in found["notes"])
+
+
+def test_a_pilot_that_begins_at_the_target_ends_the_search_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cost is nothing, and a repetition that begins above the target was waited for at that cost for ever."""
+    monkeypatch.setattr(survey, "affordable", lambda *_: 0.0)  # as few repetitions as may be
+    for seed in range(100):
+        spec = make_spec(
+            {
+                "seed": seed,
+                "network": {"topology": "complete", "nodes": 3},
+                "task": {"name": "digits"},
+                "algorithms": [{"name": "local_dsgd"}],
+                "stop": {"iterations": 60},
+                "evaluate": {"samples": 60, "every": 10},
+            }
+        )
+        situation = of_study(spec, "cpu")
+        root, trainer = situation.seed.child("advice"), situation.trainer
+        models = [root, *(root.child("initial", repetition) for repetition in (0, 1))]
+        rows = torch.stack([trainer.initial_row(one.integer) for one in models])
+        start, first, second = trainer.evaluate(rows)[0].tolist()
+        if first < start - 0.004 and second > start:
+            break
+    advice = advise_study(spec, Goal("iterations", target_loss=start - 0.002), algorithms="local_dsgd", device="cpu")
+    assert advice.reached
+    assert 0 < advice.high < 1000

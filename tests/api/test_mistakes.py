@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,13 @@ def public() -> Iterator[tuple[str, Any]]:
 
 def calls(thing: Callable[..., Any], value: object) -> Iterator[dict[str, Any]]:
     """What it needs, each of this value; and where it needs nothing, each of its arguments alone."""
-    parameters = inspect.signature(thing).parameters.values()
-    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    parameters = inspect.signature(thing).parameters
+    named = [one for one in parameters.values() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     needed = [one.name for one in named if one.default is one.empty]
     yield dict.fromkeys(needed, value)
+    few = {"samples": 40} if "samples" in parameters and not needed else {}
     if not needed:
-        yield from ({one.name: value} for one in named)
+        yield from ({**few, one.name: value} for one in named)
 
 
 def line_of(thing: Callable[..., Any], given: dict[str, Any]) -> str:
@@ -52,9 +54,14 @@ def line_of(thing: Callable[..., Any], given: dict[str, Any]) -> str:
     return ""
 
 
+def _no_network(*_: object, **__: object) -> None:
+    raise OSError("there is no network here")
+
+
 @pytest.mark.parametrize(("name", "thing"), [pytest.param(name, thing, id=name) for name, thing in public()])
 def test_nonsense_is_one_line(name: str, thing: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)  # what takes any text may make a file of that name
+    monkeypatch.setattr(socket, "getaddrinfo", _no_network)  # nobody is asked for a model of that name
     for value in NONSENSE:
         for given in calls(thing, value):
             said = line_of(thing, given)
@@ -83,6 +90,20 @@ def test_there_is_much_to_call() -> None:
 def test_the_line_says_what_was_given_and_what_is_allowed(call: Callable[[], Any], line: str) -> None:
     with pytest.raises(UserError, match=line):
         call()
+
+
+@pytest.mark.parametrize("call", [wt.train, wt.compare])
+def test_what_breaks_inside_is_not_put_down_to_an_argument(monkeypatch: Any, call: Callable[..., Any]) -> None:
+    """An error of a device, say, is left as it is: each of these arguments is one that the signature allows."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr("walktalk.learning.trainer.stack", broken)
+    given = {"batch_size": 4, "local_steps": [1, 2, 3, 4], "stop": 4, "objective": "sites", "progress": False}
+    algorithms = "multi_walk" if call is wt.train else ["multi_walk"]
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        call(wt.tasks.digits(nodes=4), algorithms, wt.graphs.cycle(4), **given)
 
 
 def test_names_do_where_objects_do() -> None:

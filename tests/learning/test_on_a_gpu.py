@@ -14,18 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import (
-    Arithmetic,
-    Extras,
-    OptimizerSpec,
-    Task,
-    Trainer,
-    TrainingRows,
-    row_optimizer,
-    tasks,
-    trainer,
-)
+from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, TrainingRows, row_optimizer, tasks
 from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, choice
+from walktalk.learning.training import forms
 from walktalk.learning.training.forms import InPlaceTraining
 
 from . import plain
@@ -175,7 +166,7 @@ def test_what_is_out_of_the_ordinary(gradient, anchored):
 def test_large_rows_are_trained_where_they_lie(monkeypatch, momentum):
     """In a matrix, as if a few numbers were many; needs Triton."""
     pytest.importorskip("triton")
-    monkeypatch.setattr(trainer, "LARGE_ROW", 1)
+    monkeypatch.setattr(forms, "LARGE_ROW", 1)
     spec = OptimizerSpec("sgd", 0.05, momentum, momentum > 0)
     made = Trainer(task_of("batch"), batch_size=4, local_steps=1, optimizer=spec, device="cuda")
     assert isinstance(made.forms.in_place, InPlaceTraining)

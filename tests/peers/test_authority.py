@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import stat
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -196,7 +197,10 @@ class Watched:
     def __init__(self, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("walktalk.runtimes.peers.identity.renewal.LOOK_EVERY", 1e6)
         self.applied: list[Credentials] = []
-        self.renewal = Renewal(credentials(folder, name), name, lambda: ["b", "operator"], self.applied.append)
+        self.there: tuple[set[str], set[str]] = {"b"}, set()
+        self.renewal = Renewal(
+            credentials(folder, name), name, lambda: ["b", "operator"], self.applied.append, lambda: self.there
+        )
 
     def look(self) -> None:
         for _ in range(2):  # what has changed is taken at the second look
@@ -228,6 +232,53 @@ def test_new_files_are_taken_when_they_hold_together(
     (tmp_path / "b.pem").unlink()  # no business of this one's
     node.look()
     assert len(node.applied) == 2
+
+
+def test_nobody_is_lost_by_opening_connections_anew_because_it_has_no_new_certificate_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    now = datetime.datetime.now(datetime.timezone.utc)
+    node, hour = Watched(tmp_path, "a", monkeypatch), datetime.timedelta(hours=1)
+    node.renewal.learn_end("b", now - hour)
+    make_certificates(tmp_path, {"a": ()}, days=100)
+    node.look()
+    node.look()
+    assert not node.applied
+    assert caplog.text.count("leaves its connections open until b has one, too") == 1
+    assert 98 < node.renewal.outlook.days < 100  # nothing is left to do for whoever has renewed it
+    node.there = set(), {"b"}
+    node.look()
+    assert len(node.applied) == 1  # who is not there is not lost
+    node.there = {"b"}, {"c"}
+    make_certificates(tmp_path, {"a": ()}, days=200)
+    node.look()
+    assert len(node.applied) == 1  # its own holds: c can come
+    node.renewal._in_force_until = now - hour
+    node.look()
+    assert len(node.applied) == 2  # c could not
+    node.there = {"b"}, set()
+    make_certificates(tmp_path, {"a": ()}, days=300)
+    node.look()
+    assert len(node.applied) == 2
+    node.renewal.learn_end("b", now + hour)
+    node.look()
+    assert len(node.applied) == 3
+
+
+def test_ends_of_certificates_that_are_made_together_are_spread(tmp_path: Path) -> None:
+    names = [f"n{number}" for number in range(8)]
+    make_certificates(tmp_path, dict.fromkeys(names, ()))
+    ends = sorted(certificates_in(tmp_path / f"{name}.pem")[0].not_valid_after_utc for name in names)
+    days = [(later - sooner).total_seconds() / 86_400 for sooner, later in pairwise(ends)]
+    assert all(4.5 < between < 6.0 for between in days)
+    assert certificates_in(tmp_path / "operator.pem")[0].not_valid_after_utc >= ends[-1]
+    request_certificate(tmp_path, "n7")
+    last = certificates_in(sign_request(open_authority(tmp_path), tmp_path / "n7.csr", dict.fromkeys(names, ()), 365))
+    assert abs(last[0].not_valid_after_utc - ends[0]) < datetime.timedelta(minutes=5)
+    make_certificates(tmp_path / "together", dict.fromkeys(names, ()), together=True)
+    found = {certificates_in(tmp_path / "together" / f"{name}.pem")[0].not_valid_after_utc for name in names}
+    assert max(found) - min(found) < datetime.timedelta(minutes=5)
 
 
 def test_a_list_is_taken_from_whoever_brings_it_and_never_an_older_one(
@@ -268,14 +319,16 @@ def test_a_list_is_taken_from_whoever_brings_it_and_never_an_older_one(
     [
         (31.5, "good", ""),
         (29.5, "soon", r"a.pem expires on \d{4}-\d\d-\d\d, in 29 days; renew it: `walktalk certs request --help`"),
+        (6.5, "soon", "in 6 days"),
         (0.5, "soon", "today"),
-        (-0.5, "expired", r"a.pem expired on \d{4}-\d\d-\d\d; the others refuse it"),
+        (-0.5, "expired", r"a.pem expired on \d{4}-\d\d-\d\d: connections that are open stay open"),
     ],
 )
 def test_what_ends_soon_is_warned_of(days: float, state: str, said: str) -> None:
     now = datetime.datetime(2030, 1, 1, tzinfo=datetime.timezone.utc)
     found = judge(now + datetime.timedelta(days=days), Path("a.pem"), now)
     assert found.state == state
+    assert found.warning == {31.5: 0, 29.5: 1, 6.5: 2, 0.5: 3, -0.5: 4}[days]
     if said:
         assert re.search(said, found.in_words())
 
@@ -345,7 +398,7 @@ def test_the_commands_from_a_request_to_its_revocation(config: Path, tmp_path: P
     assert "walktalk certs sign a.csr --config cluster.yaml\n" in said
     code, said = call("certs", "request", "new", "--config", config, "--out", site)
     assert "walktalk certs sign new.csr --config cluster.yaml --joins\n" in said  # it is not in the file
-    assert call("certs", "--config", config)[0] == 0  # the rest in one place
+    assert call("certs", "--config", config, "--together")[0] == 0  # the rest in one place
     (certs / "a.key").unlink()
     assert call("certs", "sign", site / "a.csr", "--config", config)[0] == 0
     code, said = call("certs", "--config", config)

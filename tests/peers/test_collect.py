@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import tracemalloc
 import zlib
@@ -35,7 +36,7 @@ from walktalk.runtimes.peers.node.event_log import PIECE, Copy, FileServer, read
 from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import build_graph, make_spec
 from walktalk.studies.collecting import collect, run_and_collect
-from walktalk.studies.collecting.gather import CopyFound, Gathered, read_copy
+from walktalk.studies.collecting.gather import CopyFound, Gathered, _counts_in, not_written, participants, read_copy
 from walktalk.studies.collecting.outcome import Account, choose, mean_weights, measured_history
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.studies.planning import build_evaluate, prepare
@@ -141,6 +142,19 @@ def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path
     for name, tensor in load_file(later.model).items():
         torch.testing.assert_close(tensor, weights[name])
     assert later.copy == found.copy
+
+    # a disk is gone with its node: what it has done, the others know, and no sum lacks it
+    shutil.rmtree(tmp_path / "records" / "nice")
+    without = collect(cluster, tmp_path / "without", seconds=0.1)
+    assert [(one.state, one.source) for one in without.nodes][1] == ("gone", "what others say")
+    for one, then in zip(without.nodes, later.nodes, strict=True):
+        assert 0.9 * then.iterations <= one.iterations <= then.iterations  # its last ones nobody may have heard of
+        assert 0.8 * then.bytes <= one.bytes <= then.bytes
+    total = sum(one.iterations for one in without.nodes)
+    assert without.summary["cluster"]["iterations"] == total
+    assert read_history(tmp_path / "without" / "history.csv")["iteration"].iloc[-1] == total
+    assert "what others say" not in page_parts(open_study(tmp_path / "later")).sections["participants"]
+    assert f"{without.nodes[1].iterations:,}" in page_parts(open_study(tmp_path / "without")).sections["participants"]
 
 
 def test_the_aggregator_is_killed_and_its_successors_copy_is_the_valid_one(tmp_path):
@@ -388,6 +402,24 @@ class Claims:
     def fetch(self, name: str, file: str, size: int, to: Path) -> bool:
         self.fetched += size
         return True
+
+
+def test_of_who_is_gone_others_tell_and_one_that_lies_changes_nothing(tmp_path: Path) -> None:
+    cluster = a_cluster(tmp_path / "records", {"name": "async_gossip"})
+    gathered = Gathered(cluster, tmp_path / "here", left=frozenset({"paris"}))
+    for name, told in {
+        "lyon": {"nice": [100, 5000], "paris": [7, 70]},
+        "paris": {"nice": [98, 4900]},
+        "liar": {"nice": [10**14, 10**14], "paris": [1, 2, 3], "lyon": "many"},
+        "stranger": None,
+    }.items():
+        gathered.heard[name] = _counts_in(told)
+    found = {one.name: one for one in participants(cluster, gathered, {})}
+    assert (found["nice"].iterations, found["nice"].bytes, found["nice"].state) == (100, 5000, "gone")
+    assert (found["paris"].iterations, found["paris"].state) == (7, "left")
+    assert (found["lyon"].iterations, found["lyon"].state, found["lyon"].source) == (0, "", "")
+    assert not_written(list(found.values()), []) == (107, 5070)
+    assert [row[2:5] for row in measured_history([], "x", Evaluate())] == []
 
 
 def test_an_endless_file_is_not_fetched(tmp_path: Path) -> None:

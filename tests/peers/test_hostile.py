@@ -117,17 +117,17 @@ def test_what_a_node_knew_of_others_counts_after_a_stop_of_all(tmp_path: Path) -
     with lonely_node(tmp_path) as node:
         node.state.begun = True
         say(
-            node, Message(TALLY_KIND, note=tally_note((1, 30, 500, 0, 1, 0.5, 1), (2, 6, 50, 0, 1, 0.5, 1), clock=60.0))
+            node, Message(TALLY_KIND, note=tally_note((1, 10, 500, 0, 1, 0.5, 1), (2, 6, 50, 0, 1, 0.5, 1), clock=60.0))
         )
         node.progress.tally.add(iterations=4)
         assert node.memory.checkpoints.save(node.memory.snapshot())
     with lonely_node(tmp_path, rejoin=True) as again:
         again._begin()
-        assert again.progress.tally.iterations == 40
+        assert again.progress.tally.iterations == 20
         assert again.progress.tally.sent >= 550
         assert again.progress.tally.there() == set()  # it is not waited for
         say(again, Message(TALLY_KIND, note=tally_note((2, 7, 60, 0, 1, 0.5, 1), clock=61.0)))
-        assert again.progress.tally.iterations == 41
+        assert again.progress.tally.iterations == 21
 
 
 def test_a_node_stands_aside_where_most_neighbours_listen_to_another_of_its_name(tmp_path: Path) -> None:
@@ -176,6 +176,54 @@ def test_silence_earns_nobody_a_count(from_the_start: bool, monkeypatch: pytest.
         extra += 4
         tally.hear(1, tally_note((1, done + extra, 0, 0, int(4 * lasted) + 1, 0.5, 1), clock=lasted))
     assert tally.counts[1].iterations == done + extra
+
+
+@pytest.mark.parametrize("which", ["iterations", "bytes"])
+def test_a_member_that_lies_from_the_start_ends_no_run(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first five seconds it was believed a thousand trainings a second, and ten gigabytes; then ever more."""
+    now, size = [1000.0], 1000
+    monkeypatch.setattr("walktalk.runtimes.peers.node.tally.time.monotonic", lambda: now[0])
+    tally = Tally(0, 6, message=size)
+    for step in range(1, 800):  # 200 s in which everybody does one in a second
+        now[0], lasted = now[0] + 0.25, 0.25 * step
+        tally.remember(int(lasted), size * int(lasted))
+        for node in range(1, 5):
+            tally.hear(node, tally_note((node, int(lasted), size * int(lasted), 0, step, 0.5, 1), clock=lasted))
+        lie = (10**9, 0) if which == "iterations" else (0, 10**12)
+        tally.hear(5, tally_note((5, *lie, 0, step, 0.5, 1), clock=lasted))
+        honest = max(5 * int(lasted), 5)
+        total = tally.iterations if which == "iterations" else tally.sent / size
+        assert total <= honest + 16 * max(int(lasted), 1) + 80
+
+
+def test_one_that_is_ten_times_as_fast_as_the_others_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("walktalk.runtimes.peers.node.tally.time.monotonic", lambda: now[0])
+    tally = Tally(0, 6, message=1000)
+    for step in range(1, 400):
+        now[0], lasted = now[0] + 0.25, 0.25 * step
+        tally.remember(int(lasted), 1000 * int(lasted))
+        for node in range(1, 6):
+            done = int(lasted * (10 if node == 5 else 1))
+            tally.hear(node, tally_note((node, done, 1000 * done, 0, step, 0.5, 1), clock=lasted))
+    assert (tally.counts[5].iterations, tally.counts[5].sent) == (done, 1000 * done)
+
+
+def test_who_comes_back_hears_how_far_others_are_and_believes_no_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knew nothing of rates for five seconds, and a thousand a second were possible since the run's begin."""
+    now = [1000.0]
+    monkeypatch.setattr("walktalk.runtimes.peers.node.tally.time.monotonic", lambda: now[0])
+    for kept in (True, False):
+        tally, passed = Tally(0, 5), 0.0
+        if kept:
+            tally.remember_others(dict.fromkeys(range(1, 5), (1800, 0)), 3600.0)
+        for step in range(1, 41):  # ten seconds; the run has lasted for two hours
+            now[0], passed = now[0] + 0.25, passed + 0.25
+            for node in (4, 1, 2, 3):  # the liar first
+                done = 10**6 if node == 4 else 3600 + int(0.5 * passed)
+                tally.hear(node, tally_note((node, done, 0, 0, 100 * step, 0.5, 1), clock=7200.0 + passed))
+        assert [tally.counts[node].iterations for node in (1, 2, 3)] == [3605] * 3
+        assert tally.counts[4].iterations <= 16 * 3605
 
 
 def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
@@ -227,7 +275,8 @@ def test_one_word_does_not_end_a_run() -> None:
 def test_one_word_is_enough_where_the_end_is_near() -> None:
     tally = Tally(0, 3)
     end = End(Stop(iterations=1000), tally)
-    tally.hear(1, tally_note((1, 950, 0, 3, 7, 0.5, 1)))
+    tally.remember(500, 0)
+    tally.hear(1, tally_note((1, 450, 0, 3, 7, 0.5, 1)))
     assert end.look(5.0, {1, 2})
 
 

@@ -364,6 +364,29 @@ def test_nodes_that_are_started_again_join_or_leave_undo_nothing_on_a_clusters_p
     assert f"a: {full}" in parts["sections"]["participants"]
 
 
+def test_the_network_is_drawn_as_it_is_now_by_names(tmp_path: Path) -> None:
+    page = ClusterPage("four", tmp_path, dict.fromkeys("abcd", ""), SPEC, "")
+
+    def say(**others: str) -> None:
+        told = {name: {**answer([], 1), "neighbours": dict.fromkeys(known, True)} for name, known in others.items()}
+        page.add_answers(told, float(len(page.history)))
+
+    say(a="bd", b="ac", c="bd", d="ac")
+    assert page.network is not None
+    first = page.network
+    assert first["names"] == ["a", "b", "c", "d"]
+    say(a="bde", b="ac", c="bd", d="ac", e="a")  # one joins
+    assert page.network["names"] == ["a", "b", "c", "d", "e"]
+    assert [0, 4] in page.network["pairs"]
+    assert len(page.network["places"]) == 5
+    say(a="ce", c="a", b="c", e="a")  # one has left
+    assert page.network["names"] == ["a", "b", "c", "d", "e"]
+    assert page.network["degrees"] == [2, 1, 2, 0, 1]
+    assert not any(3 in pair for pair in page.network["pairs"])
+    assert [row["event"] for row in page.observed.rows if row["node"] == 3][-1] == "kill"
+    assert page.parts() is not None
+
+
 def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
     page, complaints = a_cluster_of_four(tmp_path), []
     with served_cluster(page) as (url, take):

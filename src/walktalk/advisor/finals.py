@@ -248,6 +248,7 @@ class Finals:
     def to_the_first(self, pilots: Pilots) -> None:
         """Until the first arrives, and a little longer for those that may be close behind."""
         everyone, upto = range(len(pilots.entries)), 0.3 * min(self.expected, self.survey.longest)
+        upto = upto or self.survey.bench.unit  # a pilot may begin at the target by luck: its cost is nothing
         while upto < 2 * self.survey.longest:
             pilots.climb(everyone, upto)
             first = min((c.arrived for c in pilots.curves if c.arrived is not None), default=inf)

@@ -19,6 +19,9 @@ certs_app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
 Config = Annotated[Path, typer.Option(help="The cluster's YAML file.")]
 Days = Annotated[int, typer.Option(min=1, help="Days for which a certificate is valid.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the certificates; the cluster's `certificates` if left out.")]
+Together = Annotated[
+    bool, typer.Option("--together", help="Let certificates end on the same day. Else nodes' ends are spread.")
+]
 NAMES = "one of the cluster's nodes, `operator`, or `relay`"
 
 
@@ -32,6 +35,7 @@ def certs(
         bool,
         typer.Option("--renew", help="Make new certificates even if the present ones are valid for a month or more."),
     ] = False,
+    together: Together = False,
 ) -> None:
     """Make certificates for mutual TLS: an authority, and a key and a certificate for everybody in the cluster.
 
@@ -47,20 +51,23 @@ def certs(
         return
     if config is None:
         raise SpecError("--config is missing: the cluster's YAML file; see `walktalk certs --help`")
-    _make_all(config, out, days, renew)
+    _make_all(config, out, days, renew, together)
 
 
-def _make_all(config: Path, out: Path | None, days: int, renew: bool) -> None:
-    from walktalk.runtimes.peers import make_authority, make_certificate, why_kept
+def _make_all(config: Path, out: Path | None, days: int, renew: bool, together: bool) -> None:
+    from walktalk.runtimes.peers import lifetimes, make_authority, make_certificate, why_kept
 
     cluster, folder = _cluster_and_folder(config, out)
     fresh = not (folder / "ca.pem").exists()
     authority = make_authority(folder, days)
     typer.echo(f"{folder / 'ca.pem'}{'' if fresh else '   as before'}")
+    spread = {} if together else lifetimes(cluster.hosts(), days)
     for name, addresses in cluster.hosts().items():
         why = "" if fresh else why_kept(folder, name, renew)
         path = folder / f"{name}.pem"
-        typer.echo(f"{path}   {why}" if why else str(make_certificate(authority, name, addresses, days)))
+        typer.echo(
+            f"{path}   {why}" if why else str(make_certificate(authority, name, addresses, spread.get(name, days)))
+        )
 
 
 @certs_app.command()
@@ -104,6 +111,7 @@ def sign(
     host: Annotated[
         list[str] | None, typer.Option(help="Another host name or address for which it is valid. Repeatable.")
     ] = None,
+    together: Together = False,
 ) -> None:
     """Where the authority's key is: make a certificate of a site's request.
 
@@ -113,7 +121,7 @@ def sign(
     from walktalk.runtimes.peers import make_authority, sign_request, valid_until
 
     cluster, folder = _cluster_and_folder(config, out)
-    path = sign_request(make_authority(folder, days), file, cluster.hosts(), days, joins, host or ())
+    path = sign_request(make_authority(folder, days), file, cluster.hosts(), days, joins, host or (), together)
     typer.echo(f"{path}   valid until {valid_until(path):%Y-%m-%d}")
     typer.echo(f"send it, and {folder / 'ca.pem'}, back to the site; both may be seen by anybody")
 

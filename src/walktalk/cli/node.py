@@ -126,11 +126,17 @@ def _shown() -> Iterator[Callable[[str], None]]:
         yield line.update
 
 
+AWAY = ("left", "gone")  # states of a node that is not there any more
+
+
 def print_collected(collected: Collected, page: Path) -> None:
     """Who took part, which copy the model is, and where everything lies."""
     for one in collected.nodes:
         typer.echo(f"{one.name:12} {_in_words(one)}")
-    typer.echo(f"\nThe run {'is still going on' if collected.state == 'running' else f'is {collected.state}'}.")
+    done, gone = sum(one.iterations for one in collected.nodes), sum(one.state in AWAY for one in collected.nodes)
+    away = f", {gone} of which have left or are gone" if gone else ""
+    typer.echo(f"\n{done:,} iterations of {len(collected.nodes)} nodes{away}.")
+    typer.echo(f"The run {'is still going on' if collected.state == 'running' else f'is {collected.state}'}.")
     typer.echo(f"The model is {collected.copy}.")
     typer.echo(f"Model    {collected.model}")
     typer.echo(f"Report   {page}")
@@ -140,7 +146,9 @@ def _in_words(one: Participant) -> str:
     if not one.source:
         return "nothing is known of it: it does not answer, and its folder is not here"
     lives = "" if one.lives == 1 else f" in {one.lives} lives"
-    return f"{one.state:9} {one.seconds:,.1f} s{lives}, {one.iterations:,} iterations, {one.bytes / 1e6:,.1f} MB sent"
+    took_part = f"{one.seconds:,.1f} s{lives}, " if one.lives else ""
+    said = ", as others say" if one.source == "what others say" else ""
+    return f"{one.state:9} {took_part}{one.iterations:,} iterations, {one.bytes / 1e6:,.1f} MB sent{said}"
 
 
 def node(

@@ -281,7 +281,12 @@ def _named_type(function: Callable[..., Any], shown_as: Callable[..., Any], anno
     for kin in reversed(shown_as.__mro__ if isinstance(shown_as, type) else (shown_as,)):
         own |= getattr(sys.modules.get(kin.__module__), "__dict__", {})
     words = re.findall(r"(?<![.\w])[A-Za-z_]\w*", annotation)
-    own |= {name: _Elsewhere(name, (), {}) for name in words if name not in own}
+    # A signature may be put together from classes of other files, whose names are theirs.
+    house = (getattr(function, "__module__", None) or __name__).partition(".")[0] + "."
+    rooms = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(house)]
+    for word in words:
+        if word not in own:
+            own[word] = next((room[word] for room in rooms if word in room), None) or _Elsewhere(word, (), {})
     try:
         return eval(annotation, own)
     except Exception:

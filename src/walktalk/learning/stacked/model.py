@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from walktalk.core.errors import ModelError
-from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.arithmetic import Arithmetic, any_alignment
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.cpu import multiplied, numpy_multiplies
 from walktalk.learning.stacked.fused import is_relu
@@ -331,7 +331,7 @@ class VmapModel(StackedModel):
             result: Tensor = functional_call(self.module, self._named(row[:width], row[width:]), (inputs,))
             return result
 
-        with torch.no_grad():
+        with torch.no_grad(), any_alignment(rows.device):
             return vmap(outputs_of)(rows)
 
     def _named(self, row: Tensor, buffer: Tensor) -> dict[str, Tensor]:

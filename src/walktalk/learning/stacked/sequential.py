@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.core.errors import ModelError
+from walktalk.learning.arithmetic import any_alignment
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.cpu import ImageOrder
 from walktalk.learning.stacked.model import Gradients, LossByPart, StackedModel
@@ -145,7 +146,7 @@ class SequentialModel(StackedModel):
         layout = self.layout
         parameters, buffers = layout.views(rows, layout.parameters), layout.views(rows, layout.buffers)
         results = []
-        with torch.no_grad(), self.arithmetic.forward(rows.device):
+        with torch.no_grad(), self.arithmetic.forward(rows.device), any_alignment(rows.device):
             for r in range(len(rows)):
                 self.point_at(parameters, buffers, r)
                 with seeded(DRAWN_FOR_MEASURING, rows.device) if self.draws_when_measured else nullcontext():

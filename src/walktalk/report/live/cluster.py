@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from walktalk.graphs import Graph
 from walktalk.protocols import AGGREGATE, known
 from walktalk.records import TRACE_COLUMNS, HistoryRow, StudyFolder, frame
 from walktalk.report.figures import with_unit
@@ -37,7 +39,8 @@ class ClusterPage:
         self.name, self.sites, self.label = name, dict(sites), algorithm or spec.algorithms[0].title
         self.described = known([self.label], spec.described)
         self.study = Study(StudyFolder(folder), spec)
-        self.network = network_data(self.study, None)
+        self.network = network_data(self.study, None, list(self.sites))
+        self._edges: frozenset[tuple[str, str]] | None = None  # those that are drawn; None: those of the beginning
         self.observed = ObservedEvents(list(self.sites))
         self.history: list[HistoryRow] = []
         self.answers: dict[str, Answer | None] = {}
@@ -50,12 +53,34 @@ class ClusterPage:
         self.last |= {name: answer for name, answer in answers.items() if answer is not None}
         joined = {name: str(self.last.get(name, {}).get("site", "")) for name in answers if name not in self.sites}
         self.sites |= joined
+        self.observed.names = list(self.sites)
+        self._look_at_network()
         self.observed.add(answers, now)
         there = [answer for answer in answers.values() if answer is not None]
         losses = [float(answer["loss"]) for answer in there if answer["loss"] is not None]
         if losses:
             sent, loss = sum(a["bytes_sent"] for a in self.last.values()), sum(losses) / len(losses)
             self.history.append(HistoryRow(self.label, 0, self.iterations, now, 8 * sent, loss, math.nan, math.nan))
+
+    def _look_at_network(self) -> None:
+        """Draw the network anew where nodes have come or gone: as they say themselves whose neighbours they are."""
+        told = {name: self.last[name].get("neighbours") for name in self.answers if name in self.last}
+        edges = frozenset(
+            (min(name, other), max(name, other))
+            for name, others in told.items()
+            for other in (others if isinstance(others, dict) else ())
+            if other in self.answers and other != name
+        )
+        composed = set(self.answers) == set(self.sites) and len(self.sites) == self.study.graph.nodes
+        if edges == self._edges or not edges or (self._edges is None and composed and self.network is not None):
+            return
+        self._edges = edges
+        there = [name for name in self.sites if name in self.answers]
+        place = {name: index for index, name in enumerate(there)}
+        graph = Graph.from_edges(len(there), [(place[one], place[other]) for one, other in sorted(edges)])
+        drawn = network_data(self.study, None, there, replace(graph, name=self.name))
+        before = dict(zip(*((self.network or {}).get(key) or () for key in ("names", "places")), strict=False))
+        self.network = with_absent(drawn, there, list(self.sites), before)
 
     @property
     def iterations(self) -> int:
@@ -155,6 +180,28 @@ class ClusterPage:
             run["iterations"] = self.observed.totals
         run["left_out"] = ["Events from answer to answer: what happens in between is not shown.", *run["left_out"]]
         return {**with_words([{**named, **seen, **run, "curve": curve_of(history)}], "real"), "live": True}
+
+
+def with_absent(
+    drawn: dict[str, Any] | None, there: list[str], names: list[str], before: Mapping[str, list[float]]
+) -> dict[str, Any] | None:
+    """The drawing with places for those that have left, too, since replays know nodes by number; they have no edges.
+
+    Args:
+        drawn: of those that are there, in their order.
+        there: their names.
+        names: of all, in the order that is wanted.
+        before: by name, where nodes were drawn until now.
+    """
+    if drawn is None or "places" not in drawn:
+        return drawn
+    number = [names.index(name) for name in there]
+    places = [before.get(name, [0.0, 0.0]) for name in names]
+    degrees = [0] * len(names)
+    for index, node in enumerate(number):
+        places[node], degrees[node] = drawn["places"][index], drawn["degrees"][index]
+    pairs = [[number[one], number[other]] for one, other in drawn["pairs"]]
+    return {**drawn, "places": places, "degrees": degrees, "pairs": pairs, "names": names}
 
 
 class ObservedEvents:

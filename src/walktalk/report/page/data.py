@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from walktalk.core.errors import UserError
+from walktalk.graphs import Graph
 from walktalk.learning import Task
 from walktalk.protocols import Described
 from walktalk.records import HistoryRow
@@ -23,16 +24,19 @@ MOST_EDGES = 6000
 MOST_COLUMNS = 120  # nodes in the table of who holds what
 
 
-def network_data(study: Study, samples: list[int] | None, names: Sequence[str] | None = None) -> dict[str, Any] | None:
+def network_data(
+    study: Study, samples: list[int] | None, names: Sequence[str] | None = None, graph: Graph | None = None
+) -> dict[str, Any] | None:
     """The drawing: places from 0 to 1, edges as pairs, sites; none where the graph is too large to see.
 
     Args:
         study: whose network it is.
         samples: how many each node has, where that is known.
         names: of the nodes, where the data has some; those of the graph come first.
+        graph: as it is now; the study's, if left out.
     """
     try:
-        graph = study.graph
+        graph = study.graph if graph is None else graph
     except UserError:  # a file of edges that has gone
         return None
     title = {"name": graph.name, "nodes": graph.nodes, "edges": graph.edges, "notes": list(graph.notes)}

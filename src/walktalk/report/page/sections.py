@@ -259,7 +259,10 @@ def participants_html(cluster: Mapping[str, Any] | None) -> Html:
 
 def _cells(node: Mapping[str, Any], located: bool) -> list[Html]:
     lives = "" if node["lives"] < 2 else f", {node['lives']} lives"
-    told = [f"{node['seconds']:,.0f} s{lives}", f"{node['samples']:,}" if node["samples"] else "–"]
+    told = [
+        f"{node['seconds']:,.0f} s{lives}" if node["lives"] else "–",
+        f"{node['samples']:,}" if node["samples"] else "–",
+    ]
     told += [f"{node['iterations']:,}", with_unit("bits", 8 * node["bytes"])]
     site = [node["site"]] if located else []
     cells = [*site, node["state"] or "never seen", *(told if node["source"] else [""] * len(told))]

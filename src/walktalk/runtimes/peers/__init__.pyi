@@ -1,5 +1,6 @@
 from .identity.authority import certificate_rows as certificate_rows
 from .identity.authority import describe_certificates as describe_certificates
+from .identity.authority import lifetimes as lifetimes
 from .identity.authority import make_authority as make_authority
 from .identity.authority import make_certificate as make_certificate
 from .identity.authority import make_certificates as make_certificates
@@ -13,6 +14,7 @@ from .identity.certificates import check_name as check_name
 from .identity.certificates import credentials as credentials
 from .identity.certificates import valid_until as valid_until
 from .identity.handshake import facts_of as facts_of
+from .node.checkpoints import CHECKPOINT as CHECKPOINT
 from .node.checkpoints import finished_before as finished_before
 from .node.event_log import COPY as COPY
 from .node.event_log import FILES as FILES

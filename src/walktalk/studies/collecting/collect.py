@@ -37,7 +37,15 @@ from walktalk.runtimes.peers import (
     merge,
     with_known_ports,
 )
-from walktalk.studies.collecting.gather import Gathered, Participant, as_facts, participants, state_of
+from walktalk.studies.collecting.gather import (
+    Counts,
+    Gathered,
+    Participant,
+    as_facts,
+    not_written,
+    participants,
+    state_of,
+)
 from walktalk.studies.collecting.outcome import Account, Valid, choose, measured_history
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.studies.planning import RunRecord, build_evaluate
@@ -95,6 +103,7 @@ def collect(
             gathered.ask(caller, seconds, **({"waits": 1} if wait else {}))
             gathered.fetch_event_logs(caller)
             gathered.copy_from_folders()
+            gathered.hear_from_folders()
             written = gathered.lives()
             if not written:
                 raise StudyError(_nobody(cluster))
@@ -103,13 +112,15 @@ def collect(
             nodes = participants(cluster, gathered, written)
             trace = merge([row for life in lives for row in life] for lives in written.values())
             states = {one.name: one.state for one in nodes}
-            described = next(iter(spec.described.values()))
-            known = Account(list(cluster.nodes), trace, states, described.family, spec.evaluate.model)
+            described, unseen = next(iter(spec.described.values())), not_written(nodes, trace)
+            known = Account(
+                list(cluster.nodes), trace, states, described.family, spec.evaluate.model, unseen.iterations
+            )
             valid = choose(copies, known)
             with opened_folder(out, dump_spec(spec), **taking) as folder:
                 here = folder.run(spec.algorithms[0].title, 0)
                 _keep_event_logs(Path(place), here)
-                result = _write(spec, cluster, here, trace, valid, nodes, folder, roster)
+                result = _write(spec, cluster, here, trace, valid, nodes, folder, roster, unseen)
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
     model = Path(out) / here.model.relative_to(folder.path)
@@ -207,20 +218,23 @@ def _write(
     nodes: list[Participant],
     folder: Any,
     roster: Roster,
+    unseen: Counts,
 ) -> dict[str, Any]:
     """Write the run's records and the study's, with the summary."""
     label = spec.algorithms[0].title
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
-    history = measured_history(trace, label, build_evaluate(spec), spec.algorithms[0].protocol().privacy)
+    history = measured_history(trace, label, build_evaluate(spec), spec.algorithms[0].protocol().privacy, unseen)
     write_history(here.history, history, RUN_COLUMNS)
     save_checkpoint(here.model, valid.weights, {"run": label, "copy": valid.words})
-    record = RunRecord(label, 0, history, trainings=sum(row.event == "trained" for row in trace), nodes=len(nodes))
+    trainings = unseen.iterations + sum(row.event == "trained" for row in trace)
+    record = RunRecord(label, 0, history, trainings=trainings, nodes=len(nodes))
     deployed: dict[str, Any] = {
         "name": cluster.name,
         "state": state_of(nodes),
         "copy": valid.words,
         "nodes": as_facts(nodes),
+        "iterations": trainings,
     }
     if roster.changed:
         joined = {name: list(roster.entries[name].neighbours) for name in cluster.joined}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median_high
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -14,14 +16,22 @@ from torch import Tensor
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
+from walktalk.runtimes.peers import CHECKPOINT, COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
 WORTH_A_WORD = 1e6  # bytes
 LARGEST = 2**36  # bytes of a copy of a model: beyond, a node says nonsense
 LARGEST_LOG = 2**32  # bytes of all parts of a node's event log, compressed but for the last: years
+MOST = 10**15  # trainings of a node, or bytes that it sent: beyond, whoever says so says nonsense
 SPARE = 2  # of the room that is left on the disk at most one part in so many is filled by one node
+
+
+class Counts(NamedTuple):
+    """How much a node has done."""
+
+    iterations: int
+    bytes: int  # that it sent
 
 
 class CopyFound(NamedTuple):
@@ -44,12 +54,14 @@ class Gathered:
     answered: dict[str, dict[str, Any]] = field(default_factory=dict)  # what those say that answer now
     from_folder: set[str] = field(default_factory=set)  # nodes that do not, and whose folder is on this machine
     left: frozenset[str] = frozenset()  # nodes that have left for good, and are not asked
+    heard: dict[str, dict[str, Counts]] = field(default_factory=dict)  # by who says so: what others have done
 
     def ask(self, caller: OperatorConnection, seconds: float, **asked: object) -> None:
         """Ask which nodes are there, and how much they have by now."""
         names = [name for name in self.cluster.nodes if name not in self.left]
         answers = caller.ask(names, RECORDS, seconds, **asked)
         self.answered = {name: answer for name, answer in answers.items() if answer is not None}
+        self.heard |= {name: _counts_in(answer.get("others")) for name, answer in self.answered.items()}
 
     def fetch_event_logs(self, caller: OperatorConnection) -> None:
         """Fetch what those that answer wrote down since the last time."""
@@ -122,6 +134,25 @@ class Gathered:
             for path in files:
                 shutil.copyfile(path, self.folder / name / path.name)
 
+    def hear_from_folders(self) -> None:
+        """Read in the checkpoints of nodes that do not answer what they knew of others, and had done themselves."""
+        numbers = {str(self.cluster.number(name)): name for name in self.cluster.nodes}
+        for name in self.cluster.nodes:
+            path = self.cluster.folder / name / CHECKPOINT
+            if name in self.answered or not path.is_file():
+                continue
+            with suppress(StudyError, AttributeError):  # a damaged one says nothing, nor one of another version
+                facts = load_checkpoint(path)[1]
+                said = {numbers.get(number, ""): counts for number, counts in facts["others"].items()}
+                self.heard[name] = _counts_in({**said, name: [facts["iterations"], facts["bytes"]]})
+
+    def told(self, name: str) -> Counts:
+        """What a node has done, as others know and its checkpoint says; of several the one in the middle."""
+        said = [counts[name] for counts in self.heard.values() if name in counts]
+        if not said:
+            return Counts(0, 0)
+        return Counts(median_high(one.iterations for one in said), median_high(one.bytes for one in said))
+
     def ended_before(self) -> bool:
         """Whether a node's folder on this machine says that the run is over: nobody will answer any more."""
         lives = [read_lives(self.cluster.folder / name)[-1:] for name in self.cluster.nodes]
@@ -180,6 +211,19 @@ def _files(answer: Mapping[str, Any]) -> dict[str, int]:
     return {name: size for name, size in sound.items() if 0 <= size < 2**53}
 
 
+def _counts_in(said: Any) -> dict[str, Counts]:
+    """Nodes' counts by name, as far as they are some: the answer comes from elsewhere."""
+    found: dict[str, Counts] = {}
+    for name, counts in said.items() if isinstance(said, dict) else ():
+        if (
+            isinstance(counts, list)
+            and len(counts) == 2
+            and all(type(one) is int and 0 <= one < MOST for one in counts)
+        ):
+            found[str(name)] = Counts(*counts)
+    return found
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
@@ -221,22 +265,32 @@ def participants(
         lives, answers = written.get(name, []), name in gathered.answered
         rows = [row for life in lives for row in life]
         known = "its answer" if answers else "its folder" if name in gathered.from_folder else "an earlier answer"
+        told = gathered.told(name)
+        iterations, sent = sum(row.event == "trained" for row in rows), sum(_sent(row) for row in rows)
+        more = told.iterations > iterations and not answers
+        state = "left" if name in gathered.left else _state(lives, answers) or ("gone" if any(told) else "")
         found.append(
             Participant(
                 name,
                 place.site,
-                _state(lives, answers),
+                state,
                 round(sum(life[-1].time - life[0].time for life in lives), 3),
                 len(lives),
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
                 _last(rows, "loss"),
                 _last(rows, "accuracy"),
-                sum(row.event == "trained" for row in rows),
-                sum(_sent(row) for row in rows),
-                known if rows else "",
+                max(iterations, told.iterations) if more else iterations,
+                max(sent, told.bytes) if more else sent,
+                "what others say" if more else known if rows or any(told) else "",
             )
         )
     return found
+
+
+def not_written(members: Sequence[Participant], trace: Sequence[TraceRow]) -> Counts:
+    """What nodes have done of which no event log is here: who has left, or died with its disk."""
+    iterations = sum(one.iterations for one in members) - sum(row.event == "trained" for row in trace)
+    return Counts(max(0, iterations), max(0, sum(one.bytes for one in members) - sum(_sent(row) for row in trace)))
 
 
 def _last(rows: Sequence[TraceRow], what: str) -> float | None:

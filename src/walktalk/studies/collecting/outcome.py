@@ -24,7 +24,7 @@ from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE, HEADER_BYTES
 from walktalk.records import HistoryRow, TraceRow
 from walktalk.runtimes.semantics import Evaluate, screening
-from walktalk.studies.collecting.gather import CopyFound
+from walktalk.studies.collecting.gather import CopyFound, Counts
 from walktalk.transforms.rules import Privacy, rule_named
 
 
@@ -79,20 +79,32 @@ class MeasuredHistory:
         if not self.rows or self.rows[-1][2:] != row[2:]:
             self.rows.append(row)
 
-    def finish(self, time: float) -> list[HistoryRow]:
-        """Finish with a row of the last moment; returns all rows."""
+    def finish(self, time: float, unseen: Counts) -> list[HistoryRow]:
+        """Finish with a row of the last moment; returns all rows.
+
+        `unseen`: what was done of which nothing is written down. Nobody knows when, so it comes in with that row.
+        """
+        self._iteration += unseen.iterations
+        self._bytes += unseen.bytes
         self._put(time)
         return self.rows
 
 
 def measured_history(
-    trace: Sequence[TraceRow], label: str, evaluate: Evaluate, privacy: Privacy | None = None
+    trace: Sequence[TraceRow],
+    label: str,
+    evaluate: Evaluate,
+    privacy: Privacy | None = None,
+    unseen: Counts | None = None,
 ) -> list[HistoryRow]:
-    """Make the rows of a trace, whose times count from 0; with what was spent, where nodes are private."""
+    """Make the rows of a trace, whose times count from 0; with what was spent, where nodes are private.
+
+    - `unseen`: what was done of which nothing is in the trace.
+    """
     history = MeasuredHistory(label, evaluate, privacy)
     for row in trace:
         history.add(row)
-    return history.finish(trace[-1].time) if trace else []
+    return history.finish(trace[-1].time, unseen or Counts(0, 0)) if trace else []
 
 
 def _mean(pairs: list[tuple[float, float]]) -> float:
@@ -119,11 +131,12 @@ class Account:
     states: Mapping[str, str]  # node -> finished, training, left or gone
     family: str  # of the algorithm: walks, gossip …
     wanted: str = "aggregated"  # the study's `evaluate.model`
+    unseen: int = 0  # iterations that others tell of, and the trace does not
 
     @property
     def iterations(self) -> int:
         """What is known of the whole run, to choose its model by."""
-        return sum(row.event == "trained" for row in self.trace)
+        return self.unseen + sum(row.event == "trained" for row in self.trace)
 
     def last_aggregator(self) -> TraceRow | None:
         """Who aggregated last: of several at the same time, the one of the highest term counts."""

@@ -23,6 +23,7 @@ from walktalk.core.errors import SpecError, UnavailableError, UserError
 from walktalk.runtimes.peers.identity.certificates import (
     AUTHORITY,
     OPERATOR,
+    RELAY,
     REVOKED_FILE,
     Validity,
     bearer,
@@ -60,7 +61,7 @@ class Authority(NamedTuple):
     certificate: x509.Certificate
     key: Key
 
-    def issue(self, name: str, key: PublicKeyTypes, addresses: Iterable[str], days: int) -> Path:
+    def issue(self, name: str, key: PublicKeyTypes, addresses: Iterable[str], days: float) -> Path:
         """Issue a certificate for a node, good for these host names and addresses; its file."""
         revoked = read_revoked(self.folder, [self.certificate])
         common = revoked.accepted(name)[-1]
@@ -77,18 +78,36 @@ class Authority(NamedTuple):
         return sorted(unique.values(), key=lambda one: one.not_valid_before_utc)
 
 
-def make_certificates(folder: Path, hosts: Mapping[str, Iterable[str]], days: int = 365) -> list[Path]:
+SPREAD = 0.1  # of the days that certificates hold, over which the ends of nodes' are spread
+
+
+def lifetimes(names: Iterable[str], days: float) -> dict[str, float]:
+    """The days for which each of these gets a certificate: ends are spread, so that not all of them end at once.
+
+    Nodes get a tenth less at most, in the order of their names here; the operator and the relay get all of them.
+    """
+    nodes = [name for name in names if name not in (OPERATOR, RELAY)]
+    last = max(1, len(nodes) - 1)
+    return {name: days * (1.0 - SPREAD * place / last) for place, name in enumerate(nodes)}
+
+
+def make_certificates(
+    folder: Path, hosts: Mapping[str, Iterable[str]], days: float = 365, together: bool = False
+) -> list[Path]:
     """Make an authority, and a key and a certificate for each name and for the operator.
 
     An authority that is already there is used again, so that nodes can be added later.
+
+    - `together`: let all certificates end at the same time, and not one after the other.
     """
     if AUTHORITY in hosts:
         raise SpecError(f"nodes: {AUTHORITY!r} cannot be a node's name: the authority's own files are called so")
     try:
         authority = make_authority(folder, days)
         written = [folder / f"{AUTHORITY}.pem"]
+        spread = {} if together else lifetimes(hosts, days)
         for name, addresses in {**hosts, OPERATOR: ()}.items():
-            written.append(make_certificate(authority, name, addresses, days))
+            written.append(make_certificate(authority, name, addresses, spread.get(name, days)))
     except OSError as error:
         raise _cannot_write(folder, error) from error
     return written
@@ -111,7 +130,7 @@ def why_kept(folder: Path, name: str, renew: bool) -> str:
     return f"as before, valid until {valid_until(pem):%Y-%m-%d} (--renew makes another)" if holds else ""
 
 
-def make_certificate(authority: Authority, name: str, addresses: Iterable[str], days: int) -> Path:
+def make_certificate(authority: Authority, name: str, addresses: Iterable[str], days: float) -> Path:
     """Make a new key and its certificate."""
     own = ec.generate_private_key(ec.SECP256R1())
     path = free_key(authority.folder, name)
@@ -122,7 +141,7 @@ def make_certificate(authority: Authority, name: str, addresses: Iterable[str], 
     return made
 
 
-def make_authority(folder: Path, days: int) -> Authority:
+def make_authority(folder: Path, days: float) -> Authority:
     """Open the authority in a folder, or make a new one."""
     certificate_path, key_path = folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}.key"
     if certificate_path.is_file() and key_path.is_file():
@@ -183,15 +202,17 @@ def sign_request(
     authority: Authority,
     path: Path,
     known: Mapping[str, Iterable[str]],
-    days: int,
+    days: float,
     joins: bool = False,
     hosts: Iterable[str] = (),
+    together: bool = False,
 ) -> Path:
     """Issue a certificate for whoever made a request; its file. Of a request only its name and its key count.
 
     - `known`: who may ask for one, and the host names and addresses that each certificate is good for.
     - `joins`: allow a name that is not in there.
     - `hosts`: what it is good for beside that.
+    - `together`: give it all of the days, whoever it is for, and do not spread the ends of those that are known.
     """
     asked = request_in(path)
     name = bearer(common_name(asked))
@@ -212,8 +233,9 @@ def sign_request(
             raise SpecError(
                 f"certificates: {path} is about the key of {common_name(other)!r}; ask again with --new-key"
             )
+    holds = days if together else lifetimes(known, days).get(name, days)
     try:
-        return authority.issue(name, asked.public_key(), [*known.get(name, []), *hosts], days)
+        return authority.issue(name, asked.public_key(), [*known.get(name, []), *hosts], holds)
     except OSError as error:
         raise _cannot_write(authority.folder, error) from error
 
@@ -251,7 +273,7 @@ def _issue(
     key: PublicKeyTypes,
     issuer: x509.Certificate | None,
     issuer_key: Key,
-    days: int,
+    days: float,
     places: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
     """Make a certificate; without an issuer and places it is the authority's own."""

@@ -322,7 +322,8 @@ RESERVED = {  # they would share keys or files with something else
     "launcher": "the folder of whoever starts all nodes of a run",
 }
 
-SOON = 30  # days before the end of a certificate in which it is warned of
+SOON, URGENT, LAST = 30, 7, 1
+"""Days before the end of a certificate from which on it is warned of; counts as not being well; is said every hour."""
 
 NEXT = ".next"  # what a key's file has at its end until the certificate for it has come
 
@@ -423,12 +424,20 @@ class Validity(NamedTuple):
     state: Literal["good", "soon", "expired", "revoked"]
     which: Path
 
+    @property
+    def warning(self) -> int:
+        """How much there is to be said: 0 nothing; 1 to 3 from 30, 7 and 1 days before the end; 4 it holds no more."""
+        if self.state in ("expired", "revoked"):
+            return 4
+        return sum(self.days < days for days in (SOON, URGENT, LAST))
+
     def in_words(self) -> str:
         """A line for a log, or for whoever asks."""
         if self.state == "revoked":
             return f"{self.which.name} was revoked; the others refuse it; ask for another: {RENEW}"
         if self.state == "expired":
-            return f"{self.which.name} expired on {self.until:%Y-%m-%d}; the others refuse it; renew it: {RENEW}"
+            open_ones = "connections that are open stay open, and new ones are refused"
+            return f"{self.which.name} expired on {self.until:%Y-%m-%d}: {open_ones}; renew it: {RENEW}"
         left = "tomorrow" if self.days == 1 else "today" if self.days == 0 else f"in {self.days} days"
         return f"{self.which.name} expires on {self.until:%Y-%m-%d}, {left}; renew it: {RENEW}"
 

@@ -1,17 +1,24 @@
 """A node's certificate files while it runs: new ones are taken without a restart, and what ends soon is warned of.
 
 The files are looked at every few seconds. What has changed and holds together (certificate, key, authority, the list of
-the revoked) is put into force: the link opens its connections anew (`Link.reopen`), since Zenoh reads such files only
-when it begins to listen. What does not hold together is said once, and what was in force stays so.
+the revoked) is put into force: the link opens its connections anew (`Connections.reopen`), since Zenoh reads such files
+only when it begins to listen. What does not hold together is said once, and what was in force stays so.
+
+A connection outlives the certificates that it was opened with: who is to be gone is revoked. But a new one is made with
+certificates that hold, on both sides. So a node with a new one leaves its connections as they are while a neighbour is
+there whose certificate has run out: opened anew, that one would be lost. Each tells the others of its new certificate,
+and when the last has one, all open their connections anew. A node whose own has run out does not wait for that where
+somebody is missing whom it could meet with the new one.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +42,8 @@ from walktalk.runtimes.peers.identity.certificates import (
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 5.0  # seconds
-WARN_EVERY = 86_400.0  # seconds between two lines about one and the same end
+WARN_EVERY = (86_400.0, 86_400.0, 86_400.0, 3_600.0, 3_600.0)
+"""Seconds between two lines about one and the same end, by how urgent it is (`Validity.warning`)."""
 
 
 class Renewal:
@@ -47,18 +55,23 @@ class Renewal:
         name: str,
         others: Callable[[], Iterable[str]] | None,
         apply: Callable[[Credentials], None],
+        there: Callable[[], tuple[Collection[str], Collection[str]]] = lambda: ((), ()),
     ) -> None:
         """
         - `files`: those in force.
         - `name`: the node's.
         - `others`: says whom it talks to; None for anybody.
         - `apply`: puts others into force.
+        - `there`: says which neighbours are there, and which are missing.
         """
         self.files, self.name, self._apply = files, name, apply
-        self._others = others
+        self.newest = files  # the newest that hold together: they may wait until they are in force
+        self._others, self._there = others, there
+        self._ends: dict[str, datetime.datetime] = {}  # by neighbour: when the latest certificate of it ends
         self.outlook: Validity = outlook(files)
+        self._in_force_until = self.outlook.until
         self._taken = self._seen = self._digest()
-        self._complained = ""
+        self._complained = self._waited = ""
         self._warned: tuple[str, float] = ("", 0.0)
         self._wake, self._ended = threading.Event(), False
         self._looking = threading.Lock()  # two that look at once would both take what is new
@@ -84,6 +97,11 @@ class Renewal:
         self._seen = self._digest()  # it is whole: there is no need to look twice
         self._wake.set()
         return True
+
+    def learn_end(self, name: str, end: datetime.datetime) -> None:
+        """A neighbour has shown a certificate that holds until then."""
+        known = self._ends.get(name)
+        self._ends[name] = end if known is None else max(known, end)
 
     def _run(self) -> None:
         while not self._ended:
@@ -119,16 +137,21 @@ class Renewal:
         if new.revocations.number < before.revocations.number:
             log.warning("%s: the list of the revoked is gone or old; the one before stays in force", self.name)
             new = replace(new, revocations=before.revocations)
+        self.newest, self.outlook, self._complained = new, outlook(new), ""
         if not self._put_into_force(new, digest):
             return
-        self.files, self._taken, self.outlook, self._complained = new, digest, outlook(new), ""
+        self.files, self._taken, self._waited = new, digest, ""
+        self._in_force_until = self.outlook.until
         self._say_who_is_refused(before.revocations)
 
     def _put_into_force(self, new: Credentials, digest: str) -> bool:
         """Where nothing has changed that concerns connections of this node, they stay as they are."""
         before, same = self.files.revocations, self._certificates(digest) == self._certificates(self._taken)
-        if same and all(before.accepted(one) == new.revocations.accepted(one) for one in self._concerned(new)):
-            return True
+        if all(before.accepted(one) == new.revocations.accepted(one) for one in self._concerned(new)):
+            if same:
+                return True
+            if self._waits():
+                return False
         what = "a list of revoked certificates" if same else f"a certificate valid until {outlook(new).until:%Y-%m-%d}"
         log.info("%s: takes %s, and opens its connections anew", self.name, what)
         try:
@@ -136,6 +159,20 @@ class Renewal:
         except UserError as error:  # the port is taken by what lingers: it is tried again
             self._complain(str(error))
             return False
+        return True
+
+    def _waits(self) -> bool:
+        """Whether to leave connections as they are, for the sake of neighbours that would be refused now."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        over = {name for name, end in self._ends.items() if end < now}
+        there, missing = self._there()
+        lost = ", ".join(sorted(over.intersection(there)))
+        if not lost or (self._in_force_until < now and set(missing) - over):
+            return False
+        if lost != self._waited:
+            self._waited = lost
+            says = "%s: has a new certificate, and leaves its connections open until %s has one, too: renew it"
+            log.warning(says, self.name, lost)
         return True
 
     def _concerned(self, files: Credentials) -> Iterable[str]:
@@ -159,10 +196,11 @@ class Renewal:
         if self.outlook.state != "revoked":
             self.outlook = judge(self.outlook.until, self.outlook.which)
         line, now = self.outlook.in_words(), time.monotonic()
-        if self.outlook.state == "good" or (line == self._warned[0] and now < self._warned[1] + WARN_EVERY):
+        warning = self.outlook.warning
+        if not warning or (line == self._warned[0] and now < self._warned[1] + WARN_EVERY[warning]):
             return
         self._warned = line, now
-        log.log(logging.WARNING if self.outlook.state == "soon" else logging.ERROR, "%s: %s", self.name, line)
+        log.log(logging.WARNING if warning < 3 else logging.ERROR, "%s: %s", self.name, line)
 
     def _digest(self) -> str:
         """The digests of all files, one after the other."""

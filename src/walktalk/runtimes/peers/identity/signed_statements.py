@@ -206,18 +206,21 @@ class SignedStatements:
         self._look_at_files()
         return list(self._chains.values())
 
-    def learn(self, chain: bytes) -> bool:
-        """Keep a certificate, with those between it and the authority; whether it is new. `ValueError`: it is none."""
+    def learn(self, chain: bytes) -> x509.Certificate | None:
+        """Keep a certificate, with those between it and the authority; None where it is known or there is no room.
+
+        `ValueError` where it is none.
+        """
         own, *between = _taken_apart(chain)
         mark = _mark_of(own)
         if mark in self._bearers:
-            return False
+            return None
         if not is_issued_by(own, certificates_in(self._files().authority), between):
             raise ValueError(f"the certificate of {common_name(own)!r} is of another authority")
         if len(self._bearers) >= KNOWN:
-            return False
+            return None
         self._bearers[mark], self._chains[mark] = own, chain
-        return True
+        return own
 
     def _look_at_files(self) -> None:
         """Read the node's own files again, where they were renewed."""

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 EVERY = 10.0  # seconds
 FIRST = 1.0  # second until the first: who dies soon after its start must know that it was there
+CHECKPOINT = "checkpoint.safetensors"
 STATE = "optimizer of "  # before the slot's name, in a checkpoint
 SHARE = 0.05  # of the time may go into writing
 
@@ -82,7 +83,7 @@ class Checkpoints:
             raise StudyError(f"folder: {folder} cannot be made: {error.strerror}; name another") from error
         if not os.access(folder, os.W_OK):
             raise StudyError(f"folder: {folder} cannot be written; name another")
-        self.path = folder / "checkpoint.safetensors"
+        self.path = folder / CHECKPOINT
         self.past: Kept | None = None  # what an earlier life left, until it is put back
         self._also = also
         self._thread: threading.Thread | None = None
@@ -236,7 +237,7 @@ class Memory:
         models.interpreter.states = {(models.me, slot): state for slot, state in past.states.items()}
         self.saved = past.number
         tally.remember(past.iterations, past.sent)
-        tally.remember_others(past.others)
+        tally.remember_others(past.others, past.seconds)
         self._state.clock.behind = past.seconds
         self._reports.trace("rejoined", number=past.number)
         effects = self._runner.handle(Rejoined(past.memory))

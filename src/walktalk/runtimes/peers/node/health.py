@@ -24,9 +24,9 @@ from walktalk.runtimes.peers.node.training import TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link
 
 STATES = ("starting", "training", "waiting", "done", "leaving", "aside")
+UNWELL = 2  # the warning of a certificate's end from which on a node is not well (`Validity.warning`): seven days
 WORKING = 2.0  # seconds after a training in which a node counts as one that trains
 STUCK = 10.0  # seconds: the loop turns four times a second
-URGENT = 7  # days until a certificate ends in which a node is not well; it is warned of long before
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Health:
             "site": self.members.site,
             "seconds": round(state.clock.run_time, 3),
             "alive": sorted(state.alive),
+            "neighbours": {name: number in state.alive for name, number in link.endpoint.neighbours.items()},
             "state": self.doing,
             "aggregates": aggregates,
             "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
@@ -141,7 +142,7 @@ class Health:
             yield f"its checkpoint cannot be written: {checkpoints.failure}"
         if event_log.behind:
             yield f"its trace cannot be written: {event_log.behind} lines wait; is the disk full?"
-        if renewal is not None and (renewal.outlook.state in ("expired", "revoked") or renewal.outlook.days < URGENT):
+        if renewal is not None and renewal.outlook.warning >= UNWELL:
             yield renewal.outlook.in_words()
 
     def warnings(self) -> list[str]:
@@ -162,7 +163,7 @@ class Health:
 
     def _about_certificates(self) -> list[str]:
         renewal = self.link.connections.renewal
-        if renewal is None or renewal.outlook.state != "soon" or renewal.outlook.days < URGENT:
+        if renewal is None or not 0 < renewal.outlook.warning < UNWELL:
             return []
         return [renewal.outlook.in_words()]
 
@@ -171,6 +172,12 @@ class Health:
         """Seconds since the last checkpoint of this life; None where there is none."""
         saved = self.memory.checkpoints.saved_at
         return None if saved is None else max(0.0, time.time() - saved)
+
+    @property
+    def certificate_warning(self) -> int | None:
+        """How urgent it is to renew its certificate, from 0 to 4 (`Validity.warning`); None where there is none."""
+        renewal = self.link.connections.renewal
+        return None if renewal is None else renewal.outlook.warning
 
     @property
     def certificate_end(self) -> float | None:

@@ -353,7 +353,7 @@ class Members:
         roster = self.roster
         assert roster is not None
         entry = roster.next(self._name, standing)
-        self.merge([signed_entry(entry, roster, self._link.endpoint.credentials)])
+        self.merge([signed_entry(entry, roster, self._link.connections.credentials)])
 
 
 def network_view(around: NetworkView, roster: Roster, name: str) -> NetworkView:

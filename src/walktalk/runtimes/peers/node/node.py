@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from walktalk.core.errors import UnavailableError
-from walktalk.protocols import Context, PeerFound, PeerLost, Started, TimerFired
+from walktalk.protocols import HEADER_BYTES, Context, PeerFound, PeerLost, Started, TimerFired
 from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of, next_life, remember_life
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Memory
@@ -81,7 +81,8 @@ class Node:
         self.models = Models(setup, trainer, self.reports.write, self.state.clock, batches)
         self.link = Link(endpoint, Limits(self.models.payloads()), incarnation=life)
         statements = self._signed_statements()
-        tally = Tally(me, setup.around.nodes, self._knows, statements)
+        largest = max((size for sizes in self.models.payloads().values() for size in sizes), default=0)
+        tally = Tally(me, setup.around.nodes, self._knows, statements, HEADER_BYTES + largest, self._edges)
         dice = setup.seed.child("tally", me, life).python()
         self.progress = Progress(tally, statements, setup.stop, self.link, self.state, dice)
         context = Context(0.0, setup.seed.child("protocol", me, life).python(), setup.around.resources)
@@ -138,11 +139,11 @@ class Node:
 
     def _signed_statements(self) -> SignedStatements | None:
         """Signatures under what nodes say of themselves; None without certificates."""
-        own = self.setup.endpoint
+        own, connections = self.setup.endpoint, self.link.connections
         if own.credentials is None:
             return None
         first = own.credentials
-        return SignedStatements(own.cluster, lambda: self.link.endpoint.credentials or first, self._name)
+        return SignedStatements(own.cluster, lambda: connections.credentials or first, self._name)
 
     def _name(self, number: int) -> str:
         """The name of any node; "" where there is none of that number."""
@@ -155,6 +156,13 @@ class Node:
     def _knows(self, number: int) -> bool:
         """Whether there is or was such a node."""
         return self.members.view.knows(number)
+
+    def _edges(self, number: int) -> int:
+        """How many neighbours a node of the first graph has, as far as it is known here."""
+        roster, around = self.setup.roster, self.setup.around
+        if roster is not None:
+            return len(roster.base.contacts(number)) if number < roster.base.nodes else 0
+        return dict(zip(around.neighbours, around.degrees, strict=False)).get(number, 0)
 
     def _answer_questions(self) -> None:
         """Declare what can be asked, once there is all that the answers are made of."""
@@ -169,8 +177,10 @@ class Node:
         return {"name": self.setup.endpoint.name, "leaves": True}
 
     def _how_far(self) -> dict[str, Any]:
-        """Whether the run is over here, for whoever collects."""
-        return {"done": self.done, "iterations": self.progress.tally.iterations}
+        """Whether the run is over here, for whoever collects, and what is known of the others: some may be gone."""
+        tally = self.progress.tally
+        others = {name: counts for node, counts in tally.others.items() if (name := self._name(node))}
+        return {"done": self.done, "iterations": tally.iterations, "others": others}
 
     def _later(self, call: Callable[..., None]) -> Callable[..., None]:
         """Wrap a call so that it is made by the loop when its turn comes."""

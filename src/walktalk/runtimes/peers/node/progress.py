@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection
 
 from walktalk.protocols import Message
+from walktalk.runtimes.peers.identity.certificates import bearer, common_name
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.state import NodeState
 from walktalk.runtimes.peers.node.tally import TALLY_KIND, Tally
@@ -143,7 +144,10 @@ class Progress:
     def hear_certificate(self, parcel: Parcel) -> None:
         """A neighbour sends a certificate by which to tell whose words are heard; a new one is passed on."""
         note = parcel.message.note
-        if self.statements is not None and self.statements.learn(note):
+        if self.statements is not None and (new := self.statements.learn(note)) is not None:
+            renewal = self._link.connections.renewal
+            if renewal is not None:
+                renewal.learn_end(bearer(common_name(new)), new.not_valid_after_utc)
             for peer in self._state.alive - {parcel.sender}:
                 self._say(peer, CERTIFICATE_KIND, note)
 

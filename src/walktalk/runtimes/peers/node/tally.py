@@ -7,11 +7,10 @@ from it how long the run has lasted.
 
 A neighbour may be mistaken, or lie. So every field has its bounds, and one that is beyond them says nothing; with
 certificates, what a node has done is its own signed word alone, passed on as it is (`signed_statements`); that is
-believed as far as that node can have come since its count was last believed, by the rate that it, or the node in the
-middle, is known to have (`SLACK`, and `FASTEST` in the first seconds): silence earns nobody a thousand
-trainings a second, and whoever truly has become faster than that counts as that fast; that a node has seen the end is
-believed where it fits what is known here (`progress`); and of clocks the one in the middle is believed, not the one
-that is furthest ahead. Without certificates everybody is believed of everybody, within these bounds.
+believed, trainings and bytes alike, as far as that node can have come by the rate that it and the others are known to
+have (`Pace`): neither silence nor one large number ends a run; that a node has seen the end is believed where it fits
+what is known here (`progress`); and of clocks the one in the middle is believed, not the one that is furthest ahead.
+Without certificates everybody is believed of everybody, within these bounds.
 """
 
 from __future__ import annotations
@@ -35,10 +34,14 @@ ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in 
 ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
 PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
 LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
-FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
-SLACK = 4.0  # times the rate that is known: so much faster a node may have become
-EARLY = 5.0  # seconds since a count was first heard in which no rate is known
-SLOWEST = 2.0  # trainings in a second that any node may do: of a few nobody knows a rate
+FASTEST = 1_000.0  # words on itself that a node can say in a second, and trainings that it can complete, at most
+SLACK = 4.0  # times the rate that is known of it: so much faster a node may have become
+SPREAD = (
+    16.0  # times the rate of the node in the middle that any node may have; a hub as many times as it has neighbours
+)
+FEW = 16  # trainings, or messages with a model, that anybody may have done: of so few nobody knows a rate
+SLOWEST = 2.0  # of them in a second that a node may do of which there is none to compare with
+SETTLED = 5.0  # seconds after which the rate of a node is that which was seen here
 QUICKEST = 1e10  # bytes that a node can send in a second
 LONGEST = 1e9  # seconds of a run: thirty years
 
@@ -63,6 +66,98 @@ class Count(NamedTuple):
         return newer._replace(iterations=counts[0], sent=counts[1], over=self.over)
 
 
+class Heard(NamedTuple):
+    """What is believed of one node's count, and since when."""
+
+    first: float  # moment at which it was first heard, by this node's clock
+    then: int  # the count that was believed at that moment
+    highest: float  # that could have been believed at that moment
+    last: float  # moment at which it grew last
+    so_far: int
+
+    @property
+    def rate(self) -> float:
+        """How fast it grows, as it was seen here; 0 where that was too short."""
+        return (self.so_far - self.then) / (self.last - self.first) if self.last > self.first + SETTLED else 0.0
+
+
+class Pace:
+    """Believes nodes' counts of one thing, trainings or bytes, as far as they can have come.
+
+    A count may grow `SLACK` times as fast as it did, or as that of the node in the middle does, and by no more than
+    `SPREAD` times that in all. Who is truly faster than it was is soon known to be, and nothing that it says is lost:
+    counts are told whole, again and again. So a lie about a count is worth what the fastest honest node may have done.
+    """
+
+    def __init__(self, unit: int = 1) -> None:
+        """unit: what is counted at once at least, e.g. the bytes of a message with a model."""
+        self._unit = unit
+        self._listens = math.inf  # since when counts are heard here
+        self._heard: dict[int, Heard] = {}
+        self._claims: dict[int, int] = {}  # what was said last, believed or not
+        self._kept: dict[int, tuple[float, int]] = {}  # of an earlier life: seconds of the run, and the count
+
+    def remember(self, node: int, count: int, seconds: float) -> None:
+        """An earlier life of this node knew of this count when the run had lasted so long."""
+        self._kept[node] = seconds, count
+
+    def see(self, node: int, count: int, now: float) -> None:
+        """A node has truly come so far: this one itself."""
+        heard = self._heard.get(node, Heard(now, count, count, now, 0))
+        if count > heard.so_far:
+            self._heard[node] = heard._replace(last=now, so_far=count)
+
+    def believed(
+        self, node: int, claimed: int, others: Mapping[int, int], times: tuple[float, float], spread: float
+    ) -> int:
+        """How much of what is claimed of a node is believed now.
+
+        - `others`: the counts of nodes that it is compared with, of now.
+        - `times`: now, and when the run began, by this node's clock.
+        - `spread`: times the rate of the node in the middle that this one may have.
+        """
+        now, began = times
+        self._listens, self._claims[node] = min(self._listens, now), claimed
+        heard, few = self._heard.get(node) or self._first_heard(node, claimed, others, times, spread), FEW * self._unit
+        if heard is None:
+            return min(claimed, int(max(SLACK * SLOWEST * self._unit * (now - self._listens), few)))
+        usual = self._usual(others, now, began)
+        rate = max(heard.rate, heard.so_far / max(heard.last - began, 1.0), usual)
+        at_most = heard.highest + spread * usual * (now - heard.first)
+        count = min(claimed, int(max(min(heard.so_far + SLACK * rate * (now - heard.last), at_most), few)))
+        if count > heard.so_far:
+            self._heard[node] = heard._replace(last=now, so_far=count)
+        return max(count, heard.so_far)
+
+    def _first_heard(
+        self, node: int, claimed: int, others: Mapping[int, int], times: tuple[float, float], spread: float
+    ) -> Heard | None:
+        """What is believed of a node of which nothing was heard before; None where there is nothing to compare it with.
+
+        Others are believed what they claim: of one that lies the one in the middle is no worse.
+        """
+        now, began = times
+        (seconds, then), lasted = self._kept.get(node, (0.0, 0)), max(now - began, 1.0)
+        claims = {other: self._claims.get(other, count) for other, count in others.items()}
+        if not claimed or not (then or any(claims.values())):
+            return None
+        rate = max(then / max(seconds, 1.0), self._usual(claims, now, began, whole=True))
+        passed = lasted - min(seconds, lasted)
+        count = min(claimed, int(max(then + SLACK * rate * passed, FEW * self._unit)))
+        self._heard[node] = Heard(now, count, then + spread * rate * passed, now, count)
+        return self._heard[node]
+
+    def _usual(self, others: Mapping[int, int], now: float, began: float, whole: bool = False) -> float:
+        """The rate of the node in the middle while it trained, since it was first heard; or over the whole run."""
+        rates = []
+        for node, count in others.items():
+            heard = self._heard.get(node)
+            seen = heard.rate if heard is not None and not whole else 0.0
+            grew = now if heard is None or whole else heard.last
+            rates += [seen or count / max(grew - began, 1.0)] if count else []
+        return median_low(rates) if rates else SLOWEST * self._unit
+
+
 @dataclass
 class Tally:
     """How far every node of a cluster is, as one node knows it."""
@@ -71,13 +166,14 @@ class Tally:
     nodes: int  # how many there are now
     knows: Callable[[int], bool] | None = None  # whether there is or was such a node, where they come and go
     words: SignedStatements | None = None  # signatures; None without certificates
+    message: int = 1 << 20  # bytes of a message with a model
+    edges: Callable[[int], int] = lambda node: 0  # how many neighbours a node has, as far as it is known
 
     def __post_init__(self) -> None:
         self.counts: dict[int, Count] = {self.node: Count()}
         self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
         self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
-        self._believed: dict[int, tuple[float, int]] = {}  # by node: when its count was believed, and how large it was
-        self._first: float | None = None  # when the first count that is not 0 was heard
+        self._trainings, self._bytes = Pace(), Pace(self.message)
         self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
         self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
         self._signed: Count | None = None  # what this node's last word says
@@ -154,13 +250,15 @@ class Tally:
         found = {node: (count.iterations, count.sent) for node, count in self.counts.items() if node != self.node}
         return {node: counts for node, counts in found.items() if any(counts)}
 
-    def remember_others(self, kept: Mapping[int, tuple[int, int]]) -> None:
-        """What an earlier life knew of them: who has left for good will not say it again, nor who stays away."""
+    def remember_others(self, kept: Mapping[int, tuple[int, int]], seconds: float = 0.0) -> None:
+        """What an earlier life knew of them when the run had lasted so long: who has left for good says it no more."""
         for node, (iterations, sent) in kept.items():
             if node != self.node and (node < self.nodes if self.knows is None else self.knows(node)):
                 known = self.counts.get(node, Count())
                 counts = max(known.iterations, iterations), max(known.sent, sent)
                 self.counts[node] = known._replace(iterations=counts[0], sent=counts[1])
+                self._trainings.remember(node, iterations, seconds)
+                self._bytes.remember(node, sent, seconds)
 
     def say(self, idle: bool, loss: float | None, samples: int, hangs: bool = False) -> None:
         """Set what this node says of itself right now."""
@@ -234,26 +332,21 @@ class Tally:
             return False
         return node == sender or time.monotonic() >= self._looked.get(node, -math.inf) + PAUSE
 
-    def _possible(self, node: int, now: float, began: float) -> int:
-        """The highest count that a node can have by now."""
-        known = self.counts.get(node, Count()).iterations
-        self._first = now if self._first is None else self._first
-        if now < self._first + EARLY:
-            return known + int(FASTEST * (now - self._heard.get(node, began))) + 1
-        since, count = self._believed.setdefault(node, (began, known))
-        lasted = max(now - began, 1.0)
-        usual = median_low([one.iterations / lasted for other, one in self.counts.items() if other != node] or [0.0])
-        rate = min(max(count / max(since - began, 1.0), usual, SLOWEST), FASTEST)
-        return count + int(SLACK * rate * (now - since))
-
     def _merge(self, node: int, count: Count, sender: int, now: float, began: float) -> None:
         """Merge what was heard of one node; `began`: when the run did, by this node's clock."""
         known, passed = self.counts.get(node, Count()), now - self._heard.get(node, began)
-        possible = self._possible(node, now, began) if count.iterations else 0
-        iterations = max(known.iterations, min(count.iterations, possible))
-        if iterations == count.iterations > self._believed.get(node, (0.0, -1))[1]:
-            self._believed[node] = now, iterations
-        sent = min(count.sent, known.sent + int(QUICKEST * (passed + 1.0)))
+        iterations, sent = count.iterations, count.sent
+        if node != self.node or self.words is None:  # what this node has signed itself in an earlier life is true
+            there = {other for other, heard in self._heard.items() if heard > now - LATELY}
+            others = {other: self.counts[other] for other in there | {self.node} if other != node}
+            self._trainings.see(self.node, self.own.iterations, now)
+            self._bytes.see(self.node, self.own.sent, now)
+            spread, times = max(SPREAD, self.edges(node)), (now, began)
+            done = {other: one.iterations for other, one in others.items()}
+            told = {other: one.sent for other, one in others.items()}
+            iterations = self._trainings.believed(node, iterations, done, times, spread)
+            sent = self._bytes.believed(node, sent, told, times, spread)
+        iterations, sent = max(known.iterations, iterations), max(known.sent, sent)
         moment = min(count.moment, known.moment + int(FASTEST * passed) + 1)
         if node == self.node:
             self.remember(iterations, sent)

@@ -65,6 +65,8 @@ class NodeMetrics(Collector):
         yield from known("walktalk_checkpoint_age_seconds", "Since the last checkpoint.", health.checkpoint_age)
         what = "When this node's certificate ends."
         yield from known("walktalk_certificate_expiry_timestamp_seconds", what, health.certificate_end)
+        what = "1, 2, 3 from 30, 7 and 1 days before this node's certificate ends; 4 where it holds no more."
+        yield from known("walktalk_certificate_warning", what, health.certificate_warning)
 
     def _learning(self, status: Mapping[str, Any]) -> Iterator[Metric]:
         state, counts = self._state, self._counts

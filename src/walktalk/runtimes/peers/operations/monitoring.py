@@ -146,8 +146,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _facts(self) -> dict[str, object]:
         health = self.server.health
         status = health.status()
-        status["alive"] = [health.reports.news.name_of(peer) for peer in status["alive"]]
-        return {name: status[name] for name in ("name", "state", "iterations", "loss", "alive", "checkpoint_age")}
+        status["alive"] = [name for name, there in status["neighbours"].items() if there]
+        status["missing"] = [name for name, there in status["neighbours"].items() if not there]
+        return {
+            name: status[name]
+            for name in ("name", "state", "iterations", "loss", "alive", "missing", "checkpoint_age", "warnings")
+        }
 
     def _answer_json(self, well: bool, content: dict[str, object]) -> None:
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE

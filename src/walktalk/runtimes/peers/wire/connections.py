@@ -61,6 +61,7 @@ class Presence:
         """report: is called with a neighbour and whether it is there; more often than it changes."""
         self._report = report
         self._lock = threading.Lock()
+        self.there: set[int] = set()  # neighbours that are, those that are excused too
         self._excused: dict[int, float] = {}  # by neighbour: until when
         self._timers: dict[int, threading.Timer] = {}  # of those that have gone and are excused
 
@@ -73,6 +74,7 @@ class Presence:
     def came(self, peer: int) -> None:
         """A neighbour's token is there."""
         with self._lock:
+            self.there.add(peer)
             timer = self._timers.pop(peer, None)
             if timer is not None:
                 timer.cancel()  # it is excused all the same: both sides may open their connections anew, in turn
@@ -88,6 +90,7 @@ class Presence:
                     self._timers[peer].daemon = True
                     self._timers[peer].start()
                 return
+            self.there.discard(peer)
         self._report(peer, False)
 
     def close(self) -> None:
@@ -100,6 +103,7 @@ class Presence:
         with self._lock:
             if self._timers.pop(peer, None) is None:
                 return
+            self.there.discard(peer)
         self._report(peer, False)
 
 
@@ -162,7 +166,17 @@ class Connections:
         if own.credentials is None:
             return None
         self.answer(REVOKED, self._receive_revocations)
-        return Renewal(own.credentials, own.name, self._whose_certificates_matter, self._renew)
+        return Renewal(own.credentials, own.name, self._whose_certificates_matter, self._renew, self._who_is_there)
+
+    def _who_is_there(self) -> tuple[set[str], set[str]]:
+        """Names of neighbours that are there, and of those that are missing."""
+        there = {name for name, number in self.endpoint.neighbours.items() if number in self._presence.there}
+        return there, self.endpoint.neighbours.keys() - there
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The node's newest certificate, by which it signs; its connections may be of one before. None: it has none."""
+        return None if self.renewal is None else self.renewal.newest
 
     def _whose_certificates_matter(self) -> tuple[str, ...]:
         return (*self.endpoint.neighbours, *self.endpoint.admits, OPERATOR, RELAY)

@@ -201,7 +201,7 @@ def _mutual_tls(files: Credentials) -> dict[str, Any]:
         where + "listen_private_key": str(files.key),
         where + "connect_certificate": str(files.certificate),
         where + "connect_private_key": str(files.key),
-        where + "close_link_on_expiration": True,
+        where + "close_link_on_expiration": False,  # it lives as long as both sides want it; who is to go is revoked
     }
 
 
