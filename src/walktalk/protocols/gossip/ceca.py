@@ -11,16 +11,16 @@ goes into both, so the mean of all a moves by the mean of all gradients, each at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from walktalk.graphs import Graph, Shifts
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals, drawn_among
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, drawn_among
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
 
@@ -33,31 +33,24 @@ class Doubling(NamedTuple):
     width: int  # m: how many nodes beside itself a node's a is the mean of
     is_odd: bool  # d: whether the window is doubled and one more
 
-    @property
-    def shift(self) -> int:
-        """How many nodes further a message goes."""
-        return self.width + self.is_odd
-
 
 @lru_cache(maxsize=64)
-def rounds_of(nodes: int) -> tuple[Doubling, ...]:
-    """The rounds after which all have the mean, over and over."""
-    rounds, width = [], 0
-    for digit in f"{nodes - 1:b}":
-        rounds.append(Doubling(width, digit == "1"))
-        width = 2 * width + (digit == "1")
-    return tuple(rounds)
+def doublings(nodes: int) -> tuple[Doubling, ...]:
+    """The rounds after which all have the mean; they are gone through over and over."""
+    digits = f"{nodes - 1:b}"
+    return tuple(Doubling(int(digits[:k] or "0", 2), digits[k] == "1") for k in range(len(digits)))
 
 
 def ring_of(nodes: int) -> Shifts:
     """Whom each of so many nodes sends to in which round."""
-    return Shifts(nodes, tuple((one.shift,) if one.shift else () for one in rounds_of(nodes)))
+    shifts = [one.width + one.is_odd for one in doublings(nodes)]
+    return Shifts(nodes, tuple((shift,) if shift else () for shift in shifts))
 
 
 def _has_links(graph: Graph) -> bool:
     """Whether everybody can send to all that it has to."""
-    shifts = {one.shift for one in rounds_of(graph.nodes)} - {0}
-    return all({(v + shift) % graph.nodes for shift in shifts} <= {*graph.neighbours(v)} for v in range(graph.nodes))
+    ring, pairs = ring_of(graph.nodes), itertools.product(range(graph.nodes), range(len(doublings(graph.nodes))))
+    return all({*ring.targets(v, round_)} <= {*graph.neighbours(v)} for v, round_ in pairs)
 
 
 LACKS = "network: {graph} lacks links that {label} needs; take complete"
@@ -83,21 +76,14 @@ class CECA(NeighbourRounds):
     demands: ClassVar[tuple[Demand, ...]] = (FIXED, LINKS)
     made_for: ClassVar[str] = "complete"
     on_directed_graphs: ClassVar[bool] = True
-
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return arrivals("round", once=False)  # goes into both means
+    mixes_once: ClassVar[bool] = False  # what comes goes into both means
 
     def machine(self, network_view: NetworkView) -> Machine:
         ring = drawn_among(network_view, ring_of)
         return self.node(ring, self.rule(ring))
 
     def rule(self, around: NetworkView) -> Rule:
-        return self.windows(rounds_of(around.nodes))
-
-    def windows(self, rounds: tuple[Doubling, ...]) -> Rule:
-        """What a node does in these rounds, which are gone through over and over."""
-        return Windows(rounds)
+        return Windows(doublings(around.nodes))
 
 
 class Windows(Rule):

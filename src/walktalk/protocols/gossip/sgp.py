@@ -6,13 +6,11 @@ of x and w to those that it can reach, keeps one itself, and adds up what comes:
     x_i ← Σ_j p_ij (x_j − η g_j(z_j)),    w_i ← Σ_j p_ij w_j,    z_i = x_i / w_i,    with columns of P that sum to 1
 
 Σx and Σw are conserved, what is on the way included, so z comes to the mean although rows of P do not sum to one. Where
-they do, w stays 1, and it is D-PSGD in the order train, then mix. There may be several exchanges to a training, each a
-round of the graph (RelaySGD's authors have two).
+they do, w stays 1, and it is D-PSGD in the order train, then mix. Of several exchanges to a training each is a round.
 
-A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost in every round
-would leave less and less of both, and every gradient would count for more: so the receiver makes up for it with its own
-model, with the weight that this sender gave it last (at first: its own share). Where rows of P sum to one, w stays 1
-whatever is lost.
+A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost again and
+again would leave less of both, and gradients would count for more: so the receiver makes up for it with its own model,
+with the weight that this sender gave it last (at first: its own share).
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the
 
 @dataclass(frozen=True)
 class SGP(NeighbourRounds):
-    """Every node pushes shares of its model along one-way links, with a weight that puts the average right.
+    """Nodes push shares of their models along links that may go one way only.
 
     Args:
         exchanges: how often nodes push between two trainings, each time along the links of the next round.
@@ -50,7 +48,6 @@ class SGP(NeighbourRounds):
     sends: ClassVar[str] = "a share of both to every node that it reaches in a round"
     guarantees: ClassVar[str] = "the sums of both are kept, so all come to the mean on one-way links, too"
     title: ClassVar[str] = "stochastic gradient push"
-    description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
     kinds: ClassVar[tuple[str, ...]] = ("push",)
     colour: ClassVar[str] = "#7A5195"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)

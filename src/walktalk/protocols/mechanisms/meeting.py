@@ -213,7 +213,7 @@ def everybody_there(around: NetworkView) -> tuple[int, ...]:
 
 
 def drawn_among(around: NetworkView, draw: Callable[[int], Rounds]) -> NetworkView:
-    """The same network, in which a node meets whom is drawn among so many, as often as nodes come and go.
+    """Has a node meet whom is drawn among all nodes, or, once nodes have come or left, among all that are there.
 
     Args:
         around: what the node knows of the network.

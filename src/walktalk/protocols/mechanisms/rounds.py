@@ -352,6 +352,7 @@ class NeighbourRounds(Protocol):
 
     family: ClassVar[str] = "gossip"
     kinds: ClassVar[tuple[str, ...]] = ("round",)  # of messages, one of each to everybody whom a node meets in a round
+    mixes_once: ClassVar[bool] = True  # whether a model that comes is mixed into one slot only
 
     def __post_init__(self) -> None:
         if not self.patience > 0:
@@ -359,7 +360,7 @@ class NeighbourRounds(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return arrivals(*self.kinds, fragments=self._fragments)
+        return arrivals(*self.kinds, once=self.mixes_once, fragments=self._fragments)
 
     @property
     def _fragments(self) -> int:
