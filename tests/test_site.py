@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md")}
 API = {name: page for page, text in PAGES.items() for name in re.findall(r"^::: (\S+)", text, re.M)}
-EXECUTED = ("start.md", "own.md", "adapters.md", "peers.md")  # others have tests of their own
+EXECUTED = ("start.md", "own.md", "adapters.md", "loops.md", "peers.md")  # others have tests of their own
 GIVEN = {  # what a page says that its reader has
     "adapters.md": """
 import torch

@@ -19,6 +19,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONG = {"hospitals", "phase_diagram", "how_different_is_the_data"}  # a quarter of a minute and more
 NEEDS = {
     "hugging_face": ("datasets", "this example needs transformers and datasets: pip install 'walktalk[language]'"),
+    "boosted_trees": ("xgboost", "this example needs XGBoost: pip install xgboost"),
     "optuna_search": ("optuna", "this example needs Optuna: pip install optuna"),
 }
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

@@ -14,6 +14,7 @@ from tests.learning import plain
 from walktalk.core.errors import UserError
 from walktalk.learning import Extras, StudyOptimizer, Task, Trainer, TrainingRows, row_optimizer
 from walktalk.learning.samples import Sampler
+from walktalk.studies.planning import held_out
 
 NAMES = ("lyon", "nice", "paris")
 X = plain.images(90, 4)
@@ -184,3 +185,18 @@ def test_what_cannot_be_private(given, words):
 def test_an_optimizers_memory_does_not_walk_with_private_parts():
     with pytest.raises(UserError, match="walk would send what the optimizer remembers of private parts"):
         wt.train(task_of(), wt.MultiWalk(walks=1), GRAPH, stop=5, optimizer=wt.Adam(), optimizer_state="walk")
+
+
+@pytest.mark.parametrize("algorithm", ["multi_walk", "fedavg"])
+def test_samples_to_validate_on_are_measured_with_the_part_of_their_node(algorithm):
+    evaluate = wt.Evaluate(every=20, validation=0.2)
+    run = wt.train(task_of(), algorithm, GRAPH, stop=40, evaluate=evaluate, batch_size=8)
+    assert run.best.measure == "valid_loss"
+    _, kept = held_out(task_of(), 0.2)
+    losses = []
+    for name, places in zip(NAMES, kept, strict=True):
+        module = Net()
+        module.load_state_dict({**run.model.state_dict(), **run.private[name]})
+        inputs, targets = task_of().inputs[places], task_of().targets[places]
+        losses.append(float(functional.mse_loss(module(inputs), targets).detach()))
+    assert run.history.valid_loss.iloc[-1] == pytest.approx(np.mean(losses), rel=1e-4)  # as many samples at each

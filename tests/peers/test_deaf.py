@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.peers.test_hangs import OFTEN, goes_on, graph_of
-from walktalk.protocols import PROTOCOLS, MultiWalk, Protocol
+from walktalk.protocols import PROTOCOLS, Digest, Effect, Event, MultiWalk, Protocol, Received
 from walktalk.runtimes.semantics import Stop
 from walktalk.testing.cluster import LocalCluster, running, wait_for
 
@@ -47,6 +47,31 @@ def test_who_acknowledges_nothing_is_left_out_and_named(protocol: Protocol, answ
         wait_for(lambda: line in neighbour.health.complaints(), "a complaint")
         goes_on(lambda: of_others(cluster), 40)
         node.link.acknowledge, node.link._receive_ack = acknowledge, receive  # type: ignore[method-assign]
+        wait_for(lambda: DEAF in neighbour.state.alive and not neighbour.health.complaints(), "a recovery")
+
+
+@pytest.mark.parametrize(
+    "protocol", [MultiWalk(walks=3, heartbeat=0.25), pytest.param(Digest(patience=1.0), marks=pytest.mark.slow)]
+)
+def test_one_whose_link_works_and_whose_algorithm_does_not_is_gone_round(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Walks that came to it were acknowledged by its link, and their senders asked it for an answer for ever."""
+    monkeypatch.setattr("walktalk.runtimes.peers.wire.outbox.ASKED_AGAIN", 2)
+    with running(protocol, graph_of(protocol.name), tmp_path, Stop(time=600.0)) as cluster:
+        node, neighbour = cluster.nodes[DEAF], cluster.nodes[0]
+        wait_for(lambda: all(one.progress.tally.own.iterations > 3 for one in cluster.nodes), "a beginning")
+        handle = node.runner.handle
+
+        def overhear(event: Event) -> list[Effect]:
+            came = isinstance(event, Received) and event.into
+            return [] if came else handle(event)
+
+        node.runner.handle = overhear  # type: ignore[method-assign]
+        line = "it refuses n1: it takes what comes, and its algorithm answers nothing"
+        wait_for(lambda: any(line in one.health.complaints() for one in cluster.nodes), "a complaint")
+        goes_on(lambda: of_others(cluster), 40)
+        node.runner.handle = handle  # type: ignore[method-assign]
         wait_for(lambda: DEAF in neighbour.state.alive and not neighbour.health.complaints(), "a recovery")
 
 

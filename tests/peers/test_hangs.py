@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from walktalk.graphs import Graph
 from walktalk.learning import TrainingRows
 from walktalk.protocols import PROTOCOLS, MultiWalk
 from walktalk.runtimes.peers import Ledger
+from walktalk.runtimes.peers.node.training import Outcome, TrainingThread
 from walktalk.runtimes.peers.operations.metrics import NodeMetrics
-from walktalk.runtimes.semantics import Stop, UsualTraining
+from walktalk.runtimes.semantics import Stop, UsualTraining, Work
+from walktalk.studies import make_spec
+from walktalk.studies.planning import prepare
 from walktalk.testing.cluster import LocalCluster, running, wait_for
 from walktalk.testing.quadratic import SlowTrainer
 
@@ -123,6 +127,23 @@ class Mortal(SlowTrainer):
 
     def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
         raise SystemExit("the driver is gone")
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["chain", "stacked"])
+def test_every_step_of_a_training_is_progress(gradient: bool) -> None:
+    """A site that trains for hours was taken for one that hangs: nobody told that it went on."""
+    study: dict[str, object] = {"network": {"topology": "cycle", "nodes": 3}, "stop": {"iterations": 1}}
+    study |= {"algorithms": [{"name": "local_dsgd"}], "training": {"local_steps": 7}}
+    ready = prepare(make_spec(study), "cpu")
+    ends, made = queue.SimpleQueue[Outcome](), list[None]()
+    thread = TrainingThread(ready.trainer, 0, ends.put, lambda loss, accuracy: None)
+    progress = thread.progress
+    thread.progress = lambda: made.append(progress())  # type: ignore[method-assign]
+    thread.begin(Work(0, "x", 1, 0, gradient, ready.runs[0].initial.cpu(), 1, 0.1, 1.0, 7))
+    outcome = ends.get(timeout=60.0)
+    thread.close(1.0)
+    assert outcome.error is None
+    assert len(made) >= 1 + 7
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the node ends with that error

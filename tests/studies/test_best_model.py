@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -54,11 +56,11 @@ def test_the_best_is_the_best_of_all_that_was_measured(algorithm, measure):
 def test_every_node_holds_out_its_own_share():
     task = build_task(spec())
     kept, validation = held_out(task, 0.1)
-    assert sorted([*np.concatenate(kept.parts), *validation]) == sorted(np.concatenate(task.parts))
-    for before, after in zip(task.parts, kept.parts, strict=True):
+    assert sorted([*np.concatenate(kept.parts), *np.concatenate(validation)]) == sorted(np.concatenate(task.parts))
+    for before, after, own in zip(task.parts, kept.parts, validation, strict=True):
         gone = set(before) - set(after)
         assert len(gone) == max(1, round(0.1 * len(before)))
-        assert gone <= set(validation)
+        assert gone == set(own)
     assert held_out(task, None) == (task, None)
 
 
@@ -68,7 +70,7 @@ def test_by_validation_nothing_of_it_is_trained_on():
     assert {"valid_loss", "valid_accuracy", "mean_valid_loss"} <= set(run.history.columns)
     assert run.best.value == pytest.approx(run.history[["valid_loss", "mean_valid_loss"]].to_numpy().min())
     trained = set(run.trainer.data.sampler.samples.tolist())
-    _, validation = held_out(TASK, 0.2)
+    validation = np.concatenate(held_out(TASK, 0.2)[1])
     assert trained.isdisjoint(validation)
     assert len(trained) + len(validation) == sum(map(len, TASK.parts))
 
@@ -77,8 +79,16 @@ def test_keeping_the_best_changes_nothing_else():
     plain, kept = train("multi_walk"), train("multi_walk", evaluate=wt.Evaluate(every=4, best="test_loss"))
     assert plain.history.equals(kept.history)
     assert torch.equal(plain.row, kept.row)
-    with pytest.raises(StudyError, match=r"best: no best model was kept; ask for it with evaluate=wt.Evaluate"):
-        _ = plain.best
+
+
+def test_without_a_word_the_best_goes_by_the_training_loss_and_not_by_the_test_set():
+    run = train("multi_walk")
+    assert run.best.measure == "train_loss"
+    assert run.best.value == pytest.approx(run.history[["train_loss", "mean_train_loss"]].to_numpy().min())
+    wild = train("multi_walk", optimizer=wt.SGD(lr=1e30), stop=4, evaluate=wt.Evaluate(every=4, best="test_loss"))
+    bare = replace(wild, record=replace(wild.record, best=None))
+    with pytest.raises(StudyError, match=r"best: there is none: no loss that was measured is finite"):
+        _ = bare.best
 
 
 def test_the_folder_has_both_also_after_workers_and_a_resumed_run(tmp_path):

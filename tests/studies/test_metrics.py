@@ -136,6 +136,19 @@ def test_a_server_is_spoken_of_as_one():
     assert not any("walk" in str(word.message).removeprefix("walktalk") for word in words)
 
 
+def test_a_word_where_the_copy_has_missed_much_of_what_the_walks_have_learned():
+    record = train(task(), wt.MultiWalk(walks=2), iterations=60).record
+    record.aggregated_at = 58  # not old
+    first = record.history[0]
+    for loss, said in ((0.4, True), (0.12, False)):
+        of_mean = 0.1 * first.mean_train_loss
+        record.history[-1] = record.history[-1]._replace(
+            train_loss=loss * first.mean_train_loss, mean_train_loss=of_mean
+        )
+        word = word_on_aggregate(record)
+        assert (word is not None and "the aggregator's copy is behind the walks" in word) is said
+
+
 def test_the_mean_is_advised_only_where_it_is_better():
     old = train(task(), wt.MultiWalk(walks=2), iterations=60).record
     old.aggregated_at = 20

@@ -21,6 +21,7 @@ from .explain import begun as begun
 from .explain import how_sure as how_sure
 from .explain import reasons as reasons
 from .finals import Prediction as Prediction
+from .loop_constants import constants_of as constants_of
 from .pilots import Pilots as Pilots
 from .situation import OBJECTIVES as OBJECTIVES
 from .situation import Candidate as Candidate

@@ -12,15 +12,16 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from walktalk.advisor.constants import QUICK, Constants, LocalLoss, estimate_constants
+from walktalk.advisor.constants import QUICK, Constants, LocalLoss
 from walktalk.advisor.learning_curve import Scale
+from walktalk.advisor.loop_constants import constants_of
 from walktalk.advisor.pilots import Bench, Entry
 from walktalk.advisor.situation import Candidate, Goal, Situation, World, algorithms, best_aggregator, learning_rates
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer
+from walktalk.learning import LoopTrainer, Trainer
 from walktalk.protocols import MultiWalk
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Rates, RunSetup, measured_rates
@@ -31,6 +32,7 @@ from walktalk.theory import Network, network
 # Counted are operations, not seconds: nothing here reads a clock, so the same question gets the same advice everywhere.
 
 AROUND = 2e6  # operations that could be done in the time that a training takes beside its arithmetic, about 0.1 ms
+AROUND_A_LOOP = 1e8  # the same of a loop that is not ours, of which nothing is known: about 5 ms
 CHEAP = 8e10  # operations that nobody minds: seconds of one core
 
 
@@ -42,6 +44,8 @@ def affordable(trainer: Trainer, batch_size: int, seed: Seed) -> float:
         batch_size: Samples of a step.
         seed: Of the batch that is looked at.
     """
+    if isinstance(trainer, LoopTrainer):
+        return CHEAP / (AROUND_A_LOOP + trainer.local_steps * batch_size * 6.0 * trainer.width)
     return CHEAP / (AROUND + trainer.local_steps * operations_of_a_step(trainer, batch_size, seed))
 
 
@@ -128,7 +132,7 @@ def make_survey(
         )
     trainer = situation.trainer
     batch_size = situation.spec.training.usual_batch
-    constants = estimate_constants(situation.task, batch_size=batch_size, seed=root, effort=QUICK)
+    constants = constants_of(trainer, batch_size=batch_size, seed=root, effort=QUICK)
     start = float(trainer.evaluate(trainer.initial_row(root.integer)[None])[0][0])
     scale = make_scale(goal, start, constants.f_best)
     costs = {candidate.algorithm: stop_cost(situation.stop, candidate.rates, goal) for candidate in candidates}

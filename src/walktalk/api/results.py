@@ -180,12 +180,13 @@ class Run:
 
     @cached_property
     def best(self) -> BestModel:
-        """The best model that was measured, with its iteration; `evaluate=wt.Evaluate(validation=0.1)` has it kept."""
+        """The best model that was measured, with its iteration: by samples that every node holds out, with
+        `evaluate=wt.Evaluate(validation=0.1)`, else by the training loss, or by what `best=` says.
+        """
         found = self.record.best
         if found is None:
             raise StudyError(
-                "best: no best model was kept; ask for it with evaluate=wt.Evaluate(validation=0.1), which holds out a "
-                "tenth of every node's samples, or with best='test_loss'"
+                "best: there is none: no loss that was measured is finite; a smaller learning rate may help"
             )
         which = f"the mean of all {self._members}" if found.is_mean else self.model_is
         model = self.trainer.module(torch.from_numpy(found.row))

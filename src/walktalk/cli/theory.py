@@ -343,12 +343,12 @@ def _study(name: str) -> tuple[Graph, float, dict[str, Any]]:
     """A study's graph, the bits of its model, and its constants with their errors."""
     from dataclasses import asdict
 
-    from walktalk.advisor import estimate_constants
+    from walktalk.advisor import constants_of
     from walktalk.studies import load_spec, prepare
 
     spec = load_spec(name, [])
     ready = prepare(spec, "cpu")
-    found = estimate_constants(ready.task, batch_size=spec.training.usual_batch, seed=spec.seed)
+    found = constants_of(ready.trainer, batch_size=spec.training.usual_batch, seed=spec.seed)
     estimates = {key: asdict(getattr(found, key)) for key in ("F", "L", "sigma2", "zeta2")}
     return ready.runs[0].setup.graph, 8.0 * ready.trainer.payload_bytes, estimates
 

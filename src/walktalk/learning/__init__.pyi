@@ -9,6 +9,8 @@ from .arithmetic import Arithmetic as Arithmetic
 from .arithmetic import is_out_of_memory as is_out_of_memory
 from .arithmetic import machine_memory as machine_memory
 from .evaluation import EvaluationSamples as EvaluationSamples
+from .loop_trainer import LoopTrainer as LoopTrainer
+from .loop_trainer import lacks as lacks
 from .optimizers import OptimizerSpec as OptimizerSpec
 from .optimizers import Schedule as Schedule
 from .optimizers import row_optimizer as row_optimizer
@@ -21,4 +23,5 @@ from .trainer import StudyOptimizer as StudyOptimizer
 from .trainer import Trainer as Trainer
 from .training import Extras as Extras
 from .training import TrainingRows as TrainingRows
+from .training import told_of_steps as told_of_steps
 from .user_data import persons_module as persons_module

@@ -91,6 +91,11 @@ class Test:
         return found
 
 
+def as_valid(measured: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What was measured on samples to validate on, by the names of that."""
+    return {name.replace("test_", "valid_"): values for name, values in measured.items()}
+
+
 def batches(
     model: StackedModel, inputs: Samples, targets: Samples, lengths: Lengths | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -199,6 +204,7 @@ class Evaluator:
         self.shares = {} if looked_at.weights is None else self._by_node(looked_at.weights, looked_at)
         self.at_once: int | None = None  # rows; known once more did not fit
         self.valid: Test | None = None  # on samples that nobody trains on
+        self.valid_of: list[Test] = []  # the same by node, where each has a part of its own in its model
 
     def _test(self) -> Test | None:
         """What is measured on the task's test samples."""
@@ -212,20 +218,25 @@ class Evaluator:
         found = Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
         return replace(found, has_classes=has_classes(found, self.model))
 
-    def validate_on(self, samples: np.ndarray | None) -> None:
-        """Measure on these of the training samples, too, which no node has as its part."""
+    def validate_on(self, samples: Sequence[np.ndarray] | None) -> None:
+        """Measure on these training samples of each node, too, which it does not train on."""
         if samples is None:
             return
+        self.valid = self._validation(np.concatenate(samples))
+        if self.task.private:
+            self.valid_of = [self._validation(own) for own in samples]
+
+    def _validation(self, samples: np.ndarray) -> Test:
         chosen = torch.as_tensor(samples, device=self.device)
         inputs, targets = by_length(only(self.inputs, chosen), only(self.targets, chosen), self.lengths)
         found = Test(inputs, targets, self.model.loss, self.lengths, self.task.predictions)
-        self.valid = replace(found, has_classes=has_classes(found, self.model))
+        return replace(found, has_classes=has_classes(found, self.model))
 
     def _validated(self, rows: Tensor) -> dict[str, Tensor]:
         """Loss and accuracy of every row on the samples to validate on, where there are any."""
         if self.valid is None:
             return {}
-        return {name.replace("test_", "valid_"): values for name, values in self.tested(rows, self.valid).items()}
+        return as_valid(self.tested(rows, self.valid))
 
     def _sample(self, everything: Tensor, looked_at: EvaluationSamples) -> Tensor:
         """Those training samples that the loss is measured on, where every sample counts alike."""
@@ -278,11 +289,13 @@ class Evaluator:
     def with_own(self, rows: Sequence[Tensor]) -> dict[str, Tensor]:
         """Measures models with private parts; rows: those of each node, with its own part.
 
-        Training samples are measured with the part of the node that has them, test samples with that of every node
-        whose they are; means are over samples, or by the weights of the objective, and over nodes by their samples.
+        Training samples and those to validate on are measured with the part of the node that has them, test samples
+        with that of every node whose they are; means are over samples, or by the weights of the objective, and over
+        nodes by their samples.
         """
         count, total = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         found: dict[str, Tensor] = {}
+        valid: dict[str, Tensor] = {}
         losses: Tensor | float = 0.0
         with self.model.arithmetic.products(self.device):
             for node, own in enumerate(rows):
@@ -297,9 +310,15 @@ class Evaluator:
                     for name, values in self.tested(own, self._test_of(node, self.test)).items():
                         found[name] = found.get(name, 0.0) + values.double() * len(part)
                     total += len(part)
+                if self.valid_of:
+                    mine_only = self.valid_of[node]
+                    for name, values in as_valid(self.tested(own, mine_only)).items():
+                        valid[name] = valid.get(name, 0.0) + values.double() * len(mine_only.inputs)
         assert isinstance(losses, Tensor)
         train_loss = (losses / float(count)).float()
         tested = {name: (values / float(total)).float() for name, values in found.items()}
+        held_out = sum(len(one.inputs) for one in self.valid_of)
+        tested |= {name: (values / held_out).float() for name, values in valid.items()}
         return {"train_loss": train_loss, "test_accuracy": torch.full_like(train_loss, math.nan)} | tested
 
     def _test_of(self, node: int, test: Test) -> Test:

@@ -40,7 +40,7 @@ Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
 
 
-def _of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int]:
+def of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int]:
     """A number for each part of the data, from one for all or one for each."""
     each = list(given) if isinstance(given, Sequence) else [given] * parts
     if len(each) != parts:
@@ -83,7 +83,7 @@ class Trainer:
         evaluation: EvaluationSamples | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
-        validation: np.ndarray | None = None,
+        validation: Sequence[np.ndarray] | None = None,
         best_by: str | None = None,
     ) -> None:
         """
@@ -94,7 +94,7 @@ class Trainer:
         - `evaluation`: which training samples the training loss is measured on.
         - `arithmetic`: how numbers are computed.
         - `buffers`: whether running statistics travel with a model, or each batch has its own.
-        - `validation`: samples that no part has, to be measured on as test samples are.
+        - `validation`: of each node, samples that no part has, to be measured on as test samples are.
         - `best_by`: the measure by which the best model is kept; None: none is.
         """
         if buffers not in BUFFERS:
@@ -102,7 +102,7 @@ class Trainer:
         self.task, self.best_by = task, best_by
         self.device = torch.device(device)
         batches, steps = (
-            _of_each_part(name, given, len(task.parts))
+            of_each_part(name, given, len(task.parts))
             for name, given in (("batch_size", batch_size), ("local_steps", local_steps))
         )
         self.local_steps = round(sum(steps) / len(steps))

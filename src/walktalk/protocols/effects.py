@@ -43,6 +43,8 @@ class Arrival(NamedTuple):
     once: bool = False  # what comes is mixed in once at most; the ledger checks it
     latest: bool = False  # only the last one for each receiver and walk counts: an earlier one that still waits is void
 
+    prompt: bool = False  # the receiver's machine answers as it comes, whatever it trains: who does not is deaf
+
     def slot_of(self, sender: int, message: Message) -> str:
         """The slot in which this message's model is put."""
         return self.slot.format(sender=sender, walk=message.walk, round=message.round)

@@ -215,6 +215,8 @@ class Pairs:
 class ProductMixing:
     """Combines rows so that the products of their factors are combined, and all else in them as always."""
 
+    has_distances = True
+
     def __init__(self, layers: dict[str, LoraLinear], layout: RowLayout) -> None:
         where = {entry.name: slice(entry.start, entry.end) for entry in layout.parameters}
         shapes: dict[tuple[int, int, int], list[str]] = {}
@@ -229,6 +231,13 @@ class ProductMixing:
             )
             for (rank, _, _), names in shapes.items()
         ]
+
+    def refusal(self, label: str) -> str:
+        """What is said of an algorithm that adds up other things than models."""
+        return (
+            f"task.adapter.mixing: product is for walks and gossip; {label} mixes more than models, so take factors or "
+            "freeze-a"
+        )
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Σ_k weights[k] · model k, as one row.

@@ -3,6 +3,8 @@ from .images import digits as digits
 from .images import fashion_mnist as fashion_mnist
 from .images import mnist as mnist
 from .images import random_images as random_images
+from .loop import LoopTask as LoopTask
+from .loop import loop as loop
 from .mnli import mnli as mnli
 from .own import Weights as Weights
 from .own import starting_from as starting_from

@@ -8,3 +8,4 @@ from .rows import TrainedRows as TrainedRows
 from .rows import TrainingData as TrainingData
 from .rows import TrainingForm as TrainingForm
 from .rows import TrainingRows as TrainingRows
+from .rows import told_of_steps as told_of_steps

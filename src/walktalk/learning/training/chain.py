@@ -22,7 +22,7 @@ from torch import Tensor
 from walktalk.learning.optimizers import LINE, RowOptimizer, Spread
 from walktalk.learning.stacked import ChainModel
 from walktalk.learning.stacked.cpu import numpy_multiplies
-from walktalk.learning.training.rows import TrainedRows, TrainingData, TrainingRows
+from walktalk.learning.training.rows import TrainedRows, TrainingData, TrainingRows, step_is_made
 
 WIDTHS_REMEMBERED = 256  # whose views are kept
 BYTES_AT_ONCE = 2**22  # of a wave's memory: the products of a wider one wait for what has left the cache
@@ -104,6 +104,7 @@ class ChainTraining:
                 there(space)
                 back(space, truth[step])
                 optimizer.step(space.weights, space.gradients)
+                step_is_made()
             return TrainedRows(torch.cat(space.parameters, dim=1), None if state is None else optimizer.state())
 
     def needs_a_twin(self, rows: int) -> bool:

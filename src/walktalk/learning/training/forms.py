@@ -35,6 +35,7 @@ from walktalk.learning.training.rows import (
     TrainingData,
     TrainingForm,
     TrainingRows,
+    step_is_made,
 )
 
 # -- A whole training as one CUDA graph, so that launching thousands of kernels does not starve a GPU -----------------
@@ -345,6 +346,7 @@ class RowTraining:
             found = gradients(*self.data.batch(drawn, self.key, step), step)
             with torch.no_grad():
                 self.optimizer.step_alone(self.weights, found, self.states[0], self.rate)
+            step_is_made()
 
     def capture(self, gradients: Gradients) -> None:
         try:

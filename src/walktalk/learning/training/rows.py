@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
@@ -137,6 +139,34 @@ class AddedToGradients:
         return found
 
 
+# -- Who wants to know that a training goes on: a node, which else takes one that lasts for hours for one that hangs ---
+
+
+class _Listener(threading.local):
+    """What is called with every step of the trainings of this thread; None: nobody asks."""
+
+    made: Callable[[], None] | None = None
+
+
+_listener = _Listener()
+
+
+@contextmanager
+def told_of_steps(tell: Callable[[], None]) -> Iterator[None]:
+    """Have a function called at every optimizer step of the trainings in this thread; a CUDA graph is one step."""
+    before, _listener.made = _listener.made, tell
+    try:
+        yield
+    finally:
+        _listener.made = before
+
+
+def step_is_made() -> None:
+    """A training has made a step; every form says so."""
+    if _listener.made is not None:
+        _listener.made()
+
+
 # -- Training of whole waves by the stacked form of a model, and of a single row with the bits that it has in a wave --
 
 NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
@@ -194,6 +224,7 @@ class StackedTraining:
                     found = added.corrected(found, weights)
                 if isinstance(added, Tensor) or added is None or not added.gradient:
                     make_step(weights, found)
+            step_is_made()
 
 
 class SameBitsTraining:

@@ -295,7 +295,14 @@ class Executor:
             measurements.add_members(step, self.blend_each(step.members))
 
     def mean_and_spread(self, members: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor]:
-        """The mean of the members, and their mean squared distance to it; ten thousand members do not fit at once."""
+        """The mean of the members, and their mean squared distance to it; ten thousand members do not fit at once.
+
+        The distance is nan where rows have none, as those of states that are bytes.
+        """
+        if self.averaging is not None and not self.averaging.has_distances:
+            rows = self.blend_each(members)
+            each = torch.full((len(rows),), 1.0 / len(rows), device=self.device)
+            return self.averaging.combined(rows, each), rows.new_full((), math.nan)
         at_once = max(1, NUMBERS_AT_ONCE // self.trainer.width)
         if len(members) <= at_once:
             rows = self.blend_each(members)

@@ -56,15 +56,19 @@ class Averaging(Interface):
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Σ_k weights[k] · model k, as one row, of rows [K, width]."""
 
+    @property
+    def has_distances(self) -> bool:
+        """Whether rows that are near each other are models that are."""
+
+    def refusal(self, label: str) -> str:
+        """What is said of an algorithm that adds up other things than models."""
+
 
 def averaging_of(trainer: RowTrainer, protocol: Protocol | None = None) -> Averaging | None:
     """That of the trainer's models; a `SpecError` where the protocol adds up other things than models as means."""
     found: Averaging | None = getattr(trainer, "averaging", None)
     if found is not None and protocol is not None and not protocol.means_of_models:
-        raise SpecError(
-            f"task.adapter.mixing: product is for walks and gossip; {protocol.label} mixes more than models, so take "
-            "factors or freeze-a"
-        )
+        raise SpecError(found.refusal(protocol.label))
     return found
 
 
@@ -200,17 +204,21 @@ class Measurements:
         ]
 
     def best_of_each(self, measured: Mapping[str, list[float]]) -> dict[int, Candidate]:
-        """The best model of each run among these, by the place of the step; none where nobody asked for it."""
-        by, found = self.kept.best_by, dict[int, tuple[int, Candidate]]()
+        """Models that are better than all of their run among these before them, by the place of the step.
+
+        Each of them, not the last alone: a run may end on the way. None where nobody asked for the best.
+        """
+        by, seen, found = self.kept.best_by, dict[int, Candidate](), dict[int, Candidate]()
         if by is None or by not in measured:
             return {}
         for place, (step, models) in enumerate(zip(self.steps, self.where, strict=True)):
             for number in dict.fromkeys(models):
                 value = measured[by][number]
-                seen = found.get(step.run)
-                if math.isfinite(value) and (seen is None or is_better(by, value, seen[1].value)):
-                    found[step.run] = place, Candidate(self.models[number], by, value, number != models[0])
-        return dict(found.values())
+                before = seen.get(step.run)
+                if math.isfinite(value) and (before is None or is_better(by, value, before.value)):
+                    best = Candidate(self.models[number], by, value, number != models[0])
+                    seen[step.run] = found[place] = best
+        return found
 
 
 def measured_by(trainer: RowTrainer, rows: Tensor, states: Tensor | None = None) -> dict[str, list[float]]:

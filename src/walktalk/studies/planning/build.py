@@ -20,6 +20,7 @@ from walktalk.graphs import Graph, GraphLike, Sites, as_graph, build
 from walktalk.learning import (
     Arithmetic,
     EvaluationSamples,
+    LoopTrainer,
     Schedule,
     StudyOptimizer,
     Task,
@@ -150,7 +151,7 @@ class RunRecord:
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
-    best: Best | None = field(default=None, repr=False)  # the best model that was measured, where it was asked for
+    best: Best | None = field(default=None, repr=False)  # the best model that was measured
     states: np.ndarray | None = field(default=None, repr=False)  # of all nodes at the end; private parts are in there
 
 
@@ -288,8 +289,8 @@ def work_of_nodes(spec: StudySpec, task: Task, node: tasks.Node | None = None) -
     return batches, _of_parts("training.local_steps", training.local_steps, task, node)
 
 
-def held_out(task: Task, share: float | None) -> tuple[Task, np.ndarray | None]:
-    """The task without a share of every node's samples, evenly chosen; and those, to validate on."""
+def held_out(task: Task, share: float | None) -> tuple[Task, list[np.ndarray] | None]:
+    """The task without a share of every node's samples, evenly chosen; and those of each node, to validate on."""
     if share is None:
         return task, None
     trained, kept = [], []
@@ -303,7 +304,7 @@ def held_out(task: Task, share: float | None) -> tuple[Task, np.ndarray | None]:
         places = np.unique(np.linspace(0, len(part) - 1, wanted).round().astype(int))
         kept.append(np.asarray(part)[places])
         trained.append(np.delete(np.asarray(part), places))
-    return replace(task, parts=trained), np.concatenate(kept)
+    return replace(task, parts=trained), kept
 
 
 Counted: TypeAlias = int | list[int]
@@ -339,7 +340,8 @@ def build_trainer(
             f"evaluate.best: {spec.evaluate.best_by} needs test samples, and the task has none; take train_loss"
         )
     batches, steps = work_of_nodes(spec, task, node)
-    trainer = Trainer(
+    make: Callable[..., Trainer] = LoopTrainer if isinstance(task, tasks.LoopTask) else Trainer
+    trainer = make(
         task,
         batch_size=batches,
         local_steps=steps,

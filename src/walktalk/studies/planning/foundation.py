@@ -11,7 +11,7 @@ from walktalk.core.errors import DataError, GraphError, SettingError, Unavailabl
 from walktalk.core.plugins import Registry
 from walktalk.core.seeds import Seed
 from walktalk.graphs import TOPOLOGIES, Graph, GraphLike, as_graph
-from walktalk.learning import Task, Trainer, tasks
+from walktalk.learning import LoopTrainer, Task, Trainer, tasks
 from walktalk.protocols import PROTOCOLS, Protocol
 from walktalk.studies.planning.build import (
     AlgorithmPlan,
@@ -31,6 +31,7 @@ from walktalk.studies.planning.build import (
     check_links,
     matched,
 )
+from walktalk.studies.planning.loops import check_loops
 from walktalk.studies.spec import StudySpec, algorithms_section, make_spec, network_section
 
 
@@ -81,6 +82,8 @@ class Foundation:
     def runs(self, trainer: Trainer) -> list[PlannedRun]:
         """All runs: every repetition of every algorithm."""
         conditions = self.conditions(trainer)
+        if isinstance(trainer, LoopTrainer):
+            check_loops(trainer, [conditions.setup(plan, self.root) for plan in self.algorithms])
         return [
             PlannedRun(
                 plan.label,
@@ -157,9 +160,12 @@ def foundation_from_python(
     network = as_graph_or_section(graph, task)
     if isinstance(task, Task) and isinstance(network, Graph):
         task, network = matched(task, network)
+    sections = dict(sections or {})
+    if isinstance(task, tasks.LoopTask):  # what it does with momentum nobody knows, and it is told none
+        sections.setdefault("optimizer", {"momentum": 0.0})
     spec = make_spec(
         {
-            **(sections or {}),
+            **sections,
             "network": network_section(network) if isinstance(network, Graph) else network,
             "task": task_section(task),
             "algorithms": algorithms_section(algorithms),

@@ -295,14 +295,14 @@ class EvaluateSpec(Section):
     validation: float | None = key(
         None,
         "a number above 0, below 1",
-        "share of every node's samples that is not trained on, but measured on; in the simulator",
+        "share of every node's samples that is not trained on, but measured on",
         gt=0,
         lt=1,
     )
     best: BestBy | None = key(
         None,
         "valid_loss, valid_accuracy, test_loss, test_accuracy, train_loss",
-        "by what the best model is kept, too; valid_loss with validation, else none is kept; in the simulator",
+        "by what the best model is kept beside the last; valid_loss with validation, else train_loss",
     )
     members: bool | None = key(
         None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
@@ -324,9 +324,17 @@ class EvaluateSpec(Section):
         return self
 
     @property
-    def best_by(self) -> BestBy | None:
-        """The measure by which the best model is kept; None where it is not."""
+    def best_asked(self) -> BestBy | None:
+        """The measure by which somebody wants the best model to be kept; None where nobody has said so."""
         return self.best or ("valid_loss" if self.validation is not None else None)
+
+    @property
+    def best_by(self) -> BestBy:
+        """The measure by which the best model is kept: it is measured anyway, so that costs a copy now and then.
+
+        Not by the test set unless somebody asks: a model that was chosen by it cannot be judged by it any more.
+        """
+        return self.best_asked or "train_loss"
 
 
 MOST_EVALUATIONS = 1_000_000  # of one run; each is a row of its history

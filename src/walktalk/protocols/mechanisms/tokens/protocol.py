@@ -198,7 +198,7 @@ class Walks(Protocol):
         if not self.resilient:
             return {WALK: Arrival("walk/{walk}"), **{kind: Arrival(f"{kind}/{{round}}") for kind in self.extras}}
         extras = {kind: Arrival(f"in/{kind}/{{round}}") for kind in self.extras}
-        return {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival(), **extras}
+        return {WALK: Arrival("in/{walk}", prompt=True), ACK: Arrival(), BEAT: Arrival(), **extras}
 
     @property
     def there_at_first(self) -> frozenset[int]:

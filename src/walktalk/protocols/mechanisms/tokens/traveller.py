@@ -55,7 +55,7 @@ MODEL, TRAVELLER = "model", "traveller"  # slots: the node's own model, and the 
 KIND, TAKEN, REST = "traveller", "taken", "rest"  # kinds of messages: the travelling model, its acknowledgement,
 # and what a node that leaves has learned since the last visit
 PLAIN_MESSAGES = {KIND: Arrival(TRAVELLER)}
-RESILIENT_MESSAGES = {KIND: Arrival("in/{sender}"), TAKEN: Arrival(), REST: Arrival("rest/{sender}")}
+RESILIENT_MESSAGES = {KIND: Arrival("in/{sender}", prompt=True), TAKEN: Arrival(), REST: Arrival("rest/{sender}")}
 THE_TRAVELLER, THE_REST = 1, 2  # numbers of hops
 GUARD = "guard"  # timer: the travelling model has been away for too long
 JUMP = 2**16  # visits, more than any that is behind makes before it ends

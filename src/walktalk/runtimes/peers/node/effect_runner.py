@@ -129,6 +129,8 @@ class EffectRunner:
             self._progress.announce(effect.to)  # where a model goes, training goes on: it should know how far we are
             if effect.again and self._link.holds(parcel):
                 return  # the protocol is impatient, but the link does not lose it
+            if effect.again and models.interpreter.arrival(message).prompt:
+                self._link.ask_again(parcel)
             if models.interpreter.arrival(message).latest:
                 withdrawn = self._withdraw(effect, packed.payload)
         stamp = self._link.send(parcel, payload)

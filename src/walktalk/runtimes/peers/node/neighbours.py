@@ -26,7 +26,7 @@ from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 LATER_KIND = "later"
 AGAIN = 0.25  # seconds until a hello is repeated
 BACK_OFF = 20.0  # seconds until one that acknowledged nothing is asked again; each time twice as long
-LONGEST = 600.0  # seconds until then at most
+LONGEST = 600.0  # seconds until then at most, and those after which one that was left out counts as mended
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +92,11 @@ class Neighbours:
     def leave_out_the_deaf(self) -> None:
         """Leave out those that acknowledge nothing, and ask those again that were left out for long enough."""
         now = time.monotonic()
-        for peer in [peer for peer in self.alive if self._link.is_deaf(peer)]:
-            self._leave_out(peer, now)
+        for peer in tuple(self.alive):
+            if self._link.is_deaf(peer):
+                self._leave_out(peer, now, "it acknowledges nothing, though it says that it is there")
+            elif self._link.is_mute(peer):
+                self._leave_out(peer, now, "it takes what comes, and its algorithm answers nothing")
         for peer in [peer for peer, deaf in self._deaf.items() if peer in self.strangers and now >= deaf.until]:
             del self.strangers[peer]
             self._link.forget(peer)
@@ -105,12 +108,12 @@ class Neighbours:
             if proof := self._proofs.get(peer, b""):
                 self._link.send(Parcel(self._link.endpoint.number, peer, Message(LATER_KIND, note=proof)), None)
 
-    def _leave_out(self, peer: int, now: float) -> None:
+    def _leave_out(self, peer: int, now: float, why: str) -> None:
         before, taken = self._deaf.get(peer), self._link.taken(peer)
-        times = before.times + 1 if before is not None and before.taken == taken else 1
+        mended = before is None or (before.taken != taken and now > before.until + LONGEST)
+        times = 1 if before is None or mended else before.times + 1
         pause = min(BACK_OFF * 2.0 ** (times - 1), LONGEST)
         self._deaf[peer] = Deaf(self._lives.get(peer, 0), now + pause, times, taken)
-        why = "it acknowledges nothing, though it says that it is there"
         log.warning("%s: leaves %s out: %s", self._link.endpoint.name, self._news.name_of(peer), why)
         self._set_aside(peer, why)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walktalk.core.errors import ProtocolError
-from walktalk.learning import Extras, TrainingRows
+from walktalk.learning import Extras, TrainingRows, told_of_steps
 from walktalk.protocols import Event, Train, Trained
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
@@ -106,7 +106,8 @@ class TrainingThread:
                 self._measured(*self._measured_safely(work))
                 continue
             try:
-                outcome = self._train(work)
+                with told_of_steps(self.progress):
+                    outcome = self._train(work)
             except BaseException as error:  # anything at all in a model or loss: the node reports it and ends
                 outcome = Outcome(work, None, None, error)
             outcome = replace(outcome, seconds=time.monotonic() - began)

@@ -207,6 +207,14 @@ class Link:
         """Whether a neighbour acknowledges nothing any more."""
         return self._outboxes[peer].is_deaf
 
+    def ask_again(self, parcel: Parcel) -> None:
+        """The algorithm asks once more for an answer to a message that is not on its way any more."""
+        self._outboxes[parcel.receiver].ask_again(parcel.message)
+
+    def is_mute(self, peer: int) -> bool:
+        """Whether a neighbour takes what comes, and its algorithm answers nothing."""
+        return self._outboxes[peer].is_mute
+
     def forget(self, peer: int) -> None:
         """Wait no more for what a neighbour has sent and nobody has handled: it may send the next."""
         self._pending.pop(peer, None)

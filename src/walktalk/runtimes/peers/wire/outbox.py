@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from walktalk.protocols import Message
 from walktalk.runtimes.peers.wire.messages import Ack, Answer, Parcel, Stamp, chunks, encode_ack
 from walktalk.transforms.codecs import Bytes
 
@@ -36,6 +37,13 @@ SLOWEST = 1e5  # bytes a second, at which what waits in buffers on the way may s
 IN_BUFFERS = 4 << 20  # bytes that may wait there
 
 WEIGHT = 1 / 8  # of the newest rate in the mean
+
+
+ASKED_AGAIN = 3
+"""Times that an algorithm asks again for an answer to what the other side has taken, and would answer as it comes: then
+the other side's link works, and its algorithm does not. Each time it waits twice as long."""
+
+REMEMBERED = 16  # messages of which it is counted how often an answer was asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +77,7 @@ class Outbox:
         self._sent_at: float | None = None  # when all of it was sent; None before that
         self._heard_at = 0.0  # when the other side has said anything about it, or it was sent
         self._gave_up = False  # whether a message was given up since the other side took one
+        self._agains: dict[Message, int] = {}  # by message that was taken: how often its answer was asked for again
         self.taken = 0  # messages that the other side has taken
         self.rate = 0.0  # bytes a second of the models that were taken, a running mean; 0 before the first
         self._thread: threading.Thread | None = None
@@ -124,6 +133,19 @@ class Outbox:
             on_its_way = min(letter.payload.nbytes, IN_BUFFERS) / SLOWEST
             return now > self._heard_at + UNANSWERED + on_its_way or now > sent_at + UNTAKEN + on_its_way
 
+    def ask_again(self, message: Message) -> None:
+        """The algorithm asks for the answer to a message once more, though the other side has taken it."""
+        with self._changed:
+            self._agains[message] = self._agains.pop(message, 0) + 1
+            if len(self._agains) > REMEMBERED:
+                del self._agains[next(iter(self._agains))]
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether the other side takes what comes, and its algorithm answers nothing."""
+        with self._changed:
+            return any(times >= ASKED_AGAIN for times in self._agains.values())
+
     def _learn_rate(self, letter: OutgoingModel) -> None:
         rate = letter.payload.nbytes / max(time.monotonic() - self._began, 1e-6)
         self.rate += (rate - self.rate) * (WEIGHT if self.rate else 1.0)
@@ -133,6 +155,7 @@ class Outbox:
         with self._changed:
             letters = ([self._current] if self._current is not None else []) + list(self._line)
             self._line.clear()
+            self._agains.clear()
             self._current, self._gave_up = None, False
             self._changed.notify_all()
         return [letter.parcel for letter in letters]
