@@ -73,7 +73,7 @@ class Fragments(PushRule):
         self.settings = settings
         self.came: dict[int, dict[int, None]] = {}  # fragment -> who sent it since the last training
 
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         fragment = int(event.message.kind.removeprefix("fragment_"))
         self.came.setdefault(fragment, {})[event.sender] = None
         return [Decode(event.slot, event.slot)]  # codes have slots of their own, of the same names

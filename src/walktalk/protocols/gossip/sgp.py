@@ -97,7 +97,7 @@ class Push(Rule):
         there, kept = meeting.there("push"), self.weight
         lost = [sender for sender in meeting.sources if sender not in there and sender not in meeting.cut]
         made_up = sum(self.given.get(sender, kept) for sender in lost)
-        self.given.update({sender: meeting.note("push", sender) for sender in there})
+        self.given.update({sender: meeting.said("push", sender) for sender in there})
         for sender in there:
             self.weight += self.given[sender]
         self.weight += made_up

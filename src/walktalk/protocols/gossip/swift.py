@@ -71,7 +71,7 @@ class Mailboxes(PushRule):
         self.theirs = dict.fromkeys(self.around.neighbours, 1)
         return [Combine(_mail(peer), {INITIAL: 1.0}) for peer in self.theirs]
 
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         if event.message.round < 1:
             raise ValueError(f"{event.sender} has not trained yet")
         self.theirs[event.sender] = event.message.round

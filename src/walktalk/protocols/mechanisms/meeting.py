@@ -85,7 +85,7 @@ class Meeting:
         sends = [Send(one, message, packed) for one in targets]
         return [Encode(slot, packed, codec), *shown, *sends, Forget(packed)]
 
-    def take(self, sender: int, message: Message, note: Any = None) -> None:
+    def receive(self, sender: int, message: Message, note: Any = None) -> None:
         """Write down a message that has come, perhaps one of a later round; `ValueError` where nobody can have sent it.
 
         Args:
@@ -150,7 +150,7 @@ class Meeting:
         """Whom messages of a kind go to in this round, the lost ones, too."""
         return self.links[kind][0] if kind in self.links else self.around.meets(self.round)[0]
 
-    def note(self, kind: str, sender: int) -> Any:
+    def said(self, kind: str, sender: int) -> Any:
         """What the rule has read in the note of a message of this round (`Rule.check`), or the note itself."""
         return self.came[self.round][kind, sender].note
 

@@ -64,7 +64,7 @@ class PushRule(ABC):
         """Send what these neighbours are to have."""
 
     @abstractmethod
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         """Something has come from a neighbour; `ValueError` where it cannot be."""
 
     @abstractmethod
@@ -115,9 +115,9 @@ class PushNode(Machine):
             case Received(sender):
                 if sender not in self.rule.around.neighbours:
                     raise ValueError(f"{sender} is no neighbour")
-                took = self.rule.take(event)
+                received = self.rule.receive(event)
                 first = self.rule.first() if self.empty else []
-                return [*took, *first, *(self._begin() if first else [])]
+                return [*received, *first, *(self._begin() if first else [])]
             case Trained():
                 self.training = False
                 return [*self.rule.learn(), self._record(), *self.rule.push(self._there(), context), *self._train_on()]

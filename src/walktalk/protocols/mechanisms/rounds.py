@@ -93,7 +93,7 @@ class Rule(ABC):
     def check(self, kind: str, note: bytes) -> Any:
         """Read the note of a message before anything is made of it; an error refuses the message.
 
-        What is returned is what `Meeting.note` and `adopt` give; for no note or a free one the bytes themselves.
+        What is returned is what `Meeting.said` and `adopt` give; for no note or a free one the bytes themselves.
         """
         return note
 
@@ -141,7 +141,7 @@ class RoundNode(Machine):
         if isinstance(event, Received):
             if self.attendance is not None:
                 return self._received(event, self.attendance, context.now)
-            self.meeting.take(event.sender, event.message, self._read(event.message))
+            self.meeting.receive(event.sender, event.message, self._read(event.message))
             return self._finish(context.now)
         if isinstance(event, Trained):
             self.trained, self.lags = True, False
@@ -260,7 +260,7 @@ class RoundNode(Machine):
         who.speaks(peer)
         if message.round < meeting.round:
             return [Forget(event.slot)]
-        meeting.take(peer, message, note)
+        meeting.receive(peer, message, note)
         return caught_up or self._finish(now)
 
     def _read(self, message: Message) -> Any:
