@@ -1,6 +1,9 @@
 from . import yaml_text as yaml_text
+from .atomic import make_folder as make_folder
+from .atomic import move as move
 from .atomic import remove_unfinished as remove_unfinished
 from .atomic import replacing as replacing
+from .atomic import sync_folder as sync_folder
 from .atomic import write_bytes as write_bytes
 from .atomic import write_text as write_text
 from .atomic import write_unless_there as write_unless_there

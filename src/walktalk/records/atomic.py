@@ -24,7 +24,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(path)
     part = unfinished(path)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             yield part
             finish(part, path)
@@ -76,8 +76,22 @@ def remove_unfinished(folder: Path) -> None:
 def finish(part: Path, path: Path) -> None:
     """Force the written file to the disk and give it its final name."""
     _sync(part)
-    os.replace(part, path)
-    _sync_folder(path.parent)
+    move(part, path)
+
+
+def move(path: Path, to: Path) -> None:
+    """Give a file that is safe on the disk another name, also where the power fails right afterwards."""
+    os.replace(path, to)
+    for folder in {to.parent, path.parent}:
+        sync_folder(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, whose names are there after the power has failed, too."""
+    missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -122,7 +136,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force the names of a folder's files to the disk: without it, a power cut undoes what was made or renamed."""
     if os.name != "posix":  # elsewhere a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)

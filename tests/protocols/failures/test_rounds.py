@@ -35,7 +35,7 @@ from walktalk.protocols import (
     compressed,
 )
 from walktalk.runtimes.semantics import Stop
-from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)
 LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3), (2, 4)], "lopsided")
@@ -120,6 +120,16 @@ def test_what_a_lost_share_weighed_is_made_up_for() -> None:
             simulation, _ = simulate(SGP(resilient=True), graph, losing(share), IN_STEP, seed=2, until=100.5)
             weights.append([machine.rule.weight for machine in simulation.machines])  # type: ignore[attr-defined]
         assert weights[1] == pytest.approx(weights[0], rel=0.5 if graph is LOPSIDED else 1e-12)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_weights_of_pushes_that_overlap_do_not_run_away_when_nodes_are_left_out(delay: int) -> None:
+    """Shares that are too late are made up for: without that a weight falls by half in every round, and steps grow."""
+    faults = (Fault("kill", at=10.0, node=1, seconds=15.0), Fault("pause", at=20.0, node=2, seconds=15.0))
+    graph = graphs.one_peer_exponential(8)
+    simulation, _ = simulate(OSGP(delay=delay), graph, faults, NetworkTiming(), seed=1, until=36.0)
+    weights = [machine.rule.weight for machine in simulation.machines]  # type: ignore[attr-defined]
+    assert 0.1 < min(weights) <= max(weights) < 3.0
 
 
 def test_a_sum_that_is_lost_counts_for_nothing() -> None:

@@ -67,7 +67,7 @@ def test_a_note_that_cannot_be_is_refused_when_it_comes(protocol: NeighbourRound
     machine = node_of(protocol)
     with pytest.raises(ValueError, match=r"note|weight|models|lost"):
         happens(machine, says(kind, 1, 0, note))
-    came = machine.came if isinstance(protocol, OSGP) else machine.meeting.came  # type: ignore[attr-defined]
+    came = machine.meeting.came  # type: ignore[attr-defined]
     assert came == {}
 
 

@@ -95,8 +95,7 @@ class Push(Rule):
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         there, kept = meeting.there("push"), self.weight
-        lost = [sender for sender in meeting.sources if sender not in there and sender not in meeting.cut]
-        made_up = sum(self.given.get(sender, kept) for sender in lost)
+        made_up = sum(self.given.get(sender, kept) for sender in meeting.lost("push"))
         self.given.update({sender: meeting.said("push", sender) for sender in there})
         for sender in there:
             self.weight += self.given[sender]

@@ -38,16 +38,25 @@ class Meeting:
             where they are encoded.
         links: for kinds that go to some of them alone: to whom, and from whom they come.
         fragments: of a model, of which one is sent in a round, and the next in the next; its number ends the kind.
+        delay: how many rounds the node may be ahead of the last of which everything is here.
     """
 
-    __slots__ = ("around", "came", "codecs", "cut", "fragments", "kinds", "links", "missed", "round")
+    __slots__ = (
+        "around", "came", "codecs", "cut", "delay", "fragments", "kinds", "links", "missed", "round", "since",
+    )  # fmt: skip
 
     def __init__(
-        self, around: NetworkView, kinds: Iterable[str] | Mapping[str, Arrival], links: Links, fragments: int = 1
+        self,
+        around: NetworkView,
+        kinds: Iterable[str] | Mapping[str, Arrival],
+        links: Links,
+        fragments: int = 1,
+        delay: int = 0,
     ) -> None:
-        self.around, self.kinds, self.links, self.round = around, tuple(kinds), links, 0
+        self.around, self.kinds, self.links, self.round, self.delay = around, tuple(kinds), links, 0, delay
         self.codecs = {kind: arrival.codec for kind, arrival in kinds.items()} if isinstance(kinds, Mapping) else {}
         self.fragments = fragments
+        self.since = 0  # the round in which it began, or began again by another network, or after it had missed some
         self.came: dict[int, dict[tuple[str, int], Came]] = {}  # round -> kind and sender -> what came
         self.missed: dict[int, set[tuple[str, int]]] = {}  # round -> kinds and senders whose message is lost
         self.cut: set[int] = set()  # nodes that are lost, as the runtime says: nothing is sent to them
@@ -61,6 +70,11 @@ class Meeting:
     def sources(self) -> tuple[int, ...]:
         """Whom it hears in this round."""
         return self.around.meets(self.round)[1]
+
+    @property
+    def awaited(self) -> int:
+        """The round of which everything has to be here before the node goes to the next one."""
+        return self.round - self.delay
 
     def send(
         self, slot: str, kind: str, note: bytes = b"", *, to: Iterable[int] | None = None, seen: str = ""
@@ -93,7 +107,7 @@ class Meeting:
             message: what it says.
             note: what the rule has read in its note; if left out, the note itself.
         """
-        if message.round < self.round or not (self.expects(sender, message) or self.is_of_other_network(message)):
+        if message.round < self.awaited or not (self.expects(sender, message) or self.is_of_other_network(message)):
             raise ValueError(f"{sender} does not meet this node in round {message.round}")
         came = Came(message.term, message.note if note is None else note)
         self.came.setdefault(message.round, {})[message.kind, sender] = came
@@ -110,7 +124,7 @@ class Meeting:
 
     def miss(self, sender: int, message: Message) -> None:
         """Something will not come."""
-        if message.round >= self.round and self.expects(sender, message):
+        if message.round >= self.awaited and self.expects(sender, message):
             self.missed.setdefault(message.round, set()).add((message.kind, sender))
 
     def expects(self, sender: int, message: Message) -> bool:
@@ -118,23 +132,31 @@ class Meeting:
         return message.kind in self.kinds and sender in self._heard(message.kind, message.round)
 
     def is_complete(self) -> bool:
-        """Whether all of this round is here."""
-        return len(self.came.get(self.round, {})) == sum(len(self._heard(kind, self.round)) for kind in self.kinds)
+        """Whether all that is awaited is here."""
+        number = self.awaited
+        return len(self.came.get(number, {})) == sum(len(self._heard(kind, number)) for kind in self.kinds)
 
-    def awaited(self) -> list[int]:
-        """Senders of which something of this round is neither here nor known to be lost."""
-        here, lost = self.came.get(self.round, {}), self.missed.get(self.round, ())
-        everything = ((kind, sender) for kind in self.kinds for sender in self._heard(kind, self.round))
+    def missing(self) -> list[int]:
+        """Senders of which something that is awaited is neither here nor known to be lost."""
+        number = self.awaited
+        here, lost = self.came.get(number, {}), self.missed.get(number, ())
+        everything = ((kind, sender) for kind in self.kinds for sender in self._heard(kind, number))
         return [sender for kind, sender in everything if (kind, sender) not in here and (kind, sender) not in lost]
 
-    def there(self, kind: str) -> list[int]:
+    def lost(self, kind: str) -> list[int]:
+        """Neighbours that live, and whose message of the awaited round is lost, or of another network."""
+        if self.awaited < self.since:
+            return []
+        here = {*self.there(kind, self.awaited), *self.cut}
+        return [sender for sender in self._heard(kind, self.awaited) if sender not in here]
+
+    def there(self, kind: str, round_: int | None = None, *, as_they_came: bool = False) -> list[int]:
         """Whose message of a kind is here, of this round: all, where nothing is lost and nobody comes or goes."""
-        here, version = self.came.get(self.round, {}), self.around.version
-        return [
-            sender
-            for sender in self._heard(kind, self.round)
-            if (kind, sender) in here and here[kind, sender].version == version
-        ]
+        number = self.round if round_ is None else round_
+        here, version = self.came.get(number, {}), self.around.version
+        heard = self._heard(kind, number)
+        there = [sender for sender in heard if (kind, sender) in here and here[kind, sender].version == version]
+        return sorted(there, key=[sender for _, sender in here].index) if as_they_came else there
 
     def now(self, kind: str) -> str:
         """The kind of messages that bring this round's fragment; where models are sent whole, it is the same."""
@@ -142,7 +164,7 @@ class Meeting:
 
     def _heard(self, kind: str, round_: int) -> tuple[int, ...]:
         """Who sends messages of a kind to this node in a round."""
-        if self.fragments > 1 and kind.rpartition("_")[2] != f"{round_ % self.fragments}":
+        if round_ < 0 or (self.fragments > 1 and kind.rpartition("_")[2] != f"{round_ % self.fragments}"):
             return ()
         return tuple(self.links[kind][1]) if kind in self.links else self.around.meets(round_)[1]
 
@@ -176,15 +198,15 @@ class Meeting:
     def continue_from(self, before: Meeting) -> None:
         """Go on in the round, and with what has come, of a meeting that knew the network as it was until now."""
         self.round, self.cut, self.came, self.missed = before.round, before.cut, before.came, before.missed
+        self.since = self.round
 
     def go_to(self, number: int) -> list[Effect]:
-        """Go to a later round; what came of those before it is not needed any more."""
-        gone = [
-            (round_, kind, sender) for round_, came in self.came.items() if round_ < number for kind, sender in came
-        ]
-        self.came = {round_: came for round_, came in self.came.items() if round_ >= number}
-        self.missed = {round_: lost for round_, lost in self.missed.items() if round_ >= number}
-        self.round = number
+        """Go to a later round; what came of those before the one that is awaited then is not needed any more."""
+        self.since = self.since if number == self.round + 1 else number
+        self.round, first = number, number - self.delay
+        gone = [(round_, kind, sender) for round_, came in self.came.items() if round_ < first for kind, sender in came]
+        self.came = {round_: came for round_, came in self.came.items() if round_ >= first}
+        self.missed = {round_: lost for round_, lost in self.missed.items() if round_ >= first}
         return [Forget(f"{kind}/{round_}/{sender}") for round_, kind, sender in gone]
 
 

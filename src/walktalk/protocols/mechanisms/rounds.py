@@ -90,6 +90,10 @@ class Rule(ABC):
     def mix(self, meeting: Meeting) -> list[Effect]:
         """Everybody's is here, but for what is lost: set `MODEL` to what the next round begins with."""
 
+    def add(self, event: Received, note: Any, meeting: Meeting) -> list[Effect]:
+        """What came is of a round that this node has done, and `check` read this note: perhaps wait for no others."""
+        return []
+
     def check(self, kind: str, note: bytes) -> Any:
         """Read the note of a message before anything is made of it; an error refuses the message.
 
@@ -141,8 +145,7 @@ class RoundNode(Machine):
         if isinstance(event, Received):
             if self.attendance is not None:
                 return self._received(event, self.attendance, context.now)
-            self.meeting.receive(event.sender, event.message, self._read(event.message))
-            return self._finish(context.now)
+            return [*self._put_in(event, self._read(event.message)), *self._finish(context.now)]
         if isinstance(event, Trained):
             self.trained, self.lags = True, False
             learned = self.rule.learn(event, self.meeting)
@@ -183,6 +186,15 @@ class RoundNode(Machine):
         mixed = [*self.rule.mix(self.meeting), *self.meeting.go_to(after)]
         return [*mixed, *self._go_by_new_network()] if self.changed is not None else mixed
 
+    def _put_in(self, event: Received, note: Any) -> list[Effect]:
+        """Write down what has come; if this node has done that round, the rule may make something of it at once."""
+        message, meeting = event.message, self.meeting
+        known = message.round in meeting.came and (message.kind, event.sender) in meeting.came[message.round]
+        meeting.receive(event.sender, message, note)
+        if known or message.round >= meeting.round + self.trained or message.term != meeting.around.version:
+            return []
+        return self.rule.add(event, note, meeting)
+
     def _has_all(self) -> bool:
         return self.meeting.is_complete() if self.attendance is None else not self._missing(self.attendance)
 
@@ -216,7 +228,7 @@ class RoundNode(Machine):
                 self.empty = True
                 return [SetTimer(BEGIN, self.longest)]
             case Rejoined(memory):
-                self.meeting.round = int.from_bytes(memory, "little")
+                self.meeting.go_to(int.from_bytes(memory, "little"))
                 self._wait_for_none(who)
                 return self._begin()
             case _:  # one that leaves just goes: what it knows has been sent
@@ -258,10 +270,9 @@ class RoundNode(Machine):
         self.latest[peer] = max(message.round, self.latest.get(peer, 0))
         caught_up = self._catch_up(message.round, who) if message.round > meeting.round + self._most_ahead() else []
         who.speaks(peer)
-        if message.round < meeting.round:
+        if message.round < meeting.awaited:
             return [Forget(event.slot)]
-        meeting.receive(peer, message, note)
-        return caught_up or self._finish(now)
+        return [*caught_up, *self._put_in(event, note), *([] if caught_up else self._finish(now))]
 
     def _read(self, message: Message) -> Any:
         """What a message's note says; `ValueError` where a round is none, or the rule cannot read the note."""
@@ -275,13 +286,13 @@ class RoundNode(Machine):
     def _missing(self, who: Attendance) -> list[int]:
         """Senders of which something of this round may still come; one that is further sends it no more."""
         out, meeting = who.out, self.meeting
-        return [p for p in meeting.awaited() if p not in out and self.latest.get(p, -1) <= meeting.round]
+        return [p for p in meeting.missing() if p not in out and self.latest.get(p, -1) <= meeting.awaited]
 
     def _most_ahead(self) -> int:
         """Rounds that others may be ahead of a node that does not lag."""
         around = self.meeting.around
         two_way = around.rounds is None and around.heard is None  # then nobody goes on without this node's last
-        return 1 if two_way else around.nodes
+        return (1 + self.meeting.delay) * (1 if two_way else around.nodes)
 
     def _catch_up(self, number: int, who: Attendance) -> list[Effect]:
         """The others are ahead: join them with the model of now; a training under way counts for that round.
@@ -379,13 +390,14 @@ class NeighbourRounds(Protocol):
     def machine(self, network_view: NetworkView) -> Machine:
         return self.node(network_view, self.rule(network_view))
 
-    def node(self, around: NetworkView, rule: Rule, links: Links | None = None) -> Machine:
+    def node(self, around: NetworkView, rule: Rule, links: Links | None = None, delay: int = 0) -> Machine:
         """One node that goes by a rule.
 
         Args:
             around: what the node knows of the network.
             rule: what the algorithm does in a round.
             links: for kinds of messages that go to some alone, to whom, and from whom they come.
+            delay: how many rounds it may be ahead of the last of which it has everything.
         """
-        meeting = Meeting(around, self.messages, links or {}, self._fragments)
+        meeting = Meeting(around, self.messages, links or {}, self._fragments, delay)
         return RoundNode(self, meeting, rule, self.patience if self.resilient else None)

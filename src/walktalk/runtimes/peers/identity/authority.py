@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from walktalk.core.errors import SpecError, UnavailableError, UserError
+from walktalk.records import make_folder, move
 from walktalk.runtimes.peers.identity.certificates import (
     AUTHORITY,
     OPERATOR,
@@ -66,7 +67,6 @@ class Authority(NamedTuple):
         revoked = read_revoked(self.folder, [self.certificate])
         common = revoked.accepted(name)[-1]
         certificate = _issue(common, key, self.certificate, self.key, days, _places(addresses))
-        (self.folder / ISSUED).mkdir(exist_ok=True)
         write_pem(self.folder / ISSUED / f"{certificate.serial_number:x}.pem", certificate)
         return write_pem(self.folder / f"{name}.pem", certificate)
 
@@ -137,7 +137,7 @@ def make_certificate(authority: Authority, name: str, addresses: Iterable[str], 
     write_key(path, own)
     made = authority.issue(name, own.public_key(), addresses, days)
     if path.suffix != ".key":  # a node that reads now finds both keys, and takes the one that fits
-        path.replace(authority.folder / f"{name}.key")
+        move(path, authority.folder / f"{name}.key")
     return made
 
 
@@ -147,7 +147,7 @@ def make_authority(folder: Path, days: float) -> Authority:
     if certificate_path.is_file() and key_path.is_file():
         return open_authority(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _issue("walktalk test authority", key.public_key(), None, key, max(days, 365 * YEARS), None)
         write_key(key_path, key)
@@ -180,7 +180,7 @@ def request_certificate(folder: Path, name: str, new_key: bool = False) -> tuple
     - `new_key`: make one, also where there is one already; that in use stays until the certificate for it has come.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         pem = folder / f"{name}.pem"
         path = folder / f"{name}.key"
         if pem.is_file() and not new_key:

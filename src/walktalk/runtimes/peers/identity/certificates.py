@@ -31,7 +31,7 @@ from cryptography.x509.oid import NameOID
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.untrusted import Refused, reading
-from walktalk.records import write_text
+from walktalk.records import replacing, write_text
 
 GENERATION = "~"
 """Stands between a node's name and the number of its certificate: `b`, and where that was revoked, `b~2`."""
@@ -143,11 +143,12 @@ def _has_signed(issuer: x509.Certificate, certificate: x509.Certificate) -> bool
 
 
 def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Write a private key, readable by its owner only from the first moment on."""
+    """Write a private key, readable by its owner only from the first moment on; the one before stays until it is."""
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(key.private_bytes(*form))
+    with replacing(path) as part:
+        part.unlink(missing_ok=True)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(key.private_bytes(*form))
 
 
 def write_pem(

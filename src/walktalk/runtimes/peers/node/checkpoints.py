@@ -21,7 +21,7 @@ from torch import Tensor
 
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.protocols import INITIAL, Rejoined
-from walktalk.records import load_checkpoint, save_checkpoint
+from walktalk.records import load_checkpoint, make_folder, save_checkpoint
 from walktalk.runtimes.peers.identity.handshake import differences_of_the_past
 from walktalk.runtimes.peers.node.effect_runner import EffectRunner
 from walktalk.runtimes.peers.node.models import Models
@@ -75,17 +75,22 @@ def finished_before(folder: Path, stop: Stop) -> bool:
 class Checkpoints:
     """Writes a node's checkpoints now and then, and reads the one that an earlier life has left."""
 
-    def __init__(self, folder: Path, also: Callable[[], None] = lambda: None) -> None:
-        """`also`: what else is written now and then, at the same times."""
+    def __init__(
+        self, folder: Path, also: Callable[[], None] = lambda: None, before: Callable[[], None] = lambda: None
+    ) -> None:
+        """
+        - `also`: what else is written now and then, at the same times.
+        - `before`: what has to be safe on the disk before a checkpoint is.
+        """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise StudyError(f"folder: {folder} cannot be made: {error.strerror}; name another") from error
         if not os.access(folder, os.W_OK):
             raise StudyError(f"folder: {folder} cannot be written; name another")
         self.path = folder / CHECKPOINT
         self.past: Kept | None = None  # what an earlier life left, until it is put back
-        self._also = also
+        self._also, self._before = also, before
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + FIRST
         self.failure = ""  # why the last one could not be written; "": it could
@@ -109,6 +114,7 @@ class Checkpoints:
 
     def _write(self, kept: Kept) -> bool:
         try:
+            self._before()
             save_checkpoint(self.path, kept.tensors(), kept.facts())
         except (OSError, SafetensorError, StudyError) as error:
             self.failure = getattr(error, "strerror", None) or str(error)

@@ -28,7 +28,7 @@ from typing import IO, Any, NamedTuple
 
 from torch import Tensor
 
-from walktalk.records import TraceRow, save_checkpoint
+from walktalk.records import TraceRow, make_folder, move, save_checkpoint
 from walktalk.runtimes.peers.node.roster import MEMBERS_FILE
 from walktalk.runtimes.peers.wire.session import PIECE
 
@@ -193,6 +193,6 @@ def archive_earlier_run(folder: Path) -> None:
     left = [*event_log_files(folder), *folder.glob("*.safetensors"), *folder.glob(MEMBERS_FILE)]
     if left:
         aside = folder / EARLIER / str(time.time_ns())
-        aside.mkdir(parents=True)
+        make_folder(aside)
         for path in left:
-            path.rename(aside / path.name)
+            move(path, aside / path.name)

@@ -70,7 +70,9 @@ class Node:
         protocol, me, endpoint = setup.protocol.resilient_form(), setup.around.node, setup.endpoint
         machine = protocol.machine(setup.around)
         facts = facts_of({"algorithm": protocol, **setup.study}, setup.initial, setup.frozen)
-        checkpoints = Checkpoints(setup.folder, lambda: self.file_server.put_copy())
+        checkpoints = Checkpoints(
+            setup.folder, lambda: self.file_server.put_copy(), lambda: self.reports.event_log.sync()
+        )
         if setup.rejoin:
             checkpoints.recall(facts, trainer.width)
         life = next_life(setup.folder)

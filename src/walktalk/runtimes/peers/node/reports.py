@@ -1,6 +1,8 @@
 """What a node writes down while it runs: every event in its trace, what matters in its log, and counts for its metrics.
 
-Each line of the trace is handed to the system before the node goes on: a `kill -9` loses none.
+Each line of the trace is handed to the system before the node goes on: a `kill -9` loses none. A power cut loses those
+since the last checkpoint, as it does all else that happened since: before a checkpoint is written, the trace up to it
+is forced to the disk (`EventLog.sync`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
-from walktalk.records import TraceRow, write_bytes
+from walktalk.records import TraceRow, make_folder, sync_folder, write_bytes
 from walktalk.runtimes.peers.node.event_log import event_log_files, name_of_part, part_of_life
 from walktalk.runtimes.peers.node.news import LINES, News
 from walktalk.runtimes.peers.node.state import Clock
@@ -102,7 +104,7 @@ class EventLog:
         - `keep`: bytes of old parts that are kept, compressed; all, unless given.
         - `part_bytes`: a part that has so many is full.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._folder, self._life, self._part, self._full = folder, life, 0, part_bytes
         self._path = folder / part_of_life(life, 0)
         self._file = self._opened()
@@ -110,6 +112,8 @@ class EventLog:
         self._next_part = part_bytes  # the size at which another part is begun
         self._attic = Archive(folder, keep)
         self._attic.tidy(part_bytes, self._path)  # what an earlier life has left
+        self._full_parts: list[int] = []  # that are not safe on the disk yet
+        self._syncing = threading.Lock()
         self._waiting: list[bytes] = []
         self._lost = 0
         self._again = 0.0  # when to try to write again
@@ -129,6 +133,16 @@ class EventLog:
         """Lines that wait for room on the disk, or were lost for want of it."""
         return len(self._waiting) + self._lost
 
+    def sync(self) -> None:
+        """Force all that was written by now to the disk; from any thread."""
+        with self._syncing:
+            full, self._full_parts = self._full_parts, []
+            for file in (*full, self._file):
+                os.fsync(file)
+            for file in full:
+                os.close(file)
+            sync_folder(self._folder)
+
     def close(self) -> None:
         """Write what still waits, and close the file."""
         self._again = 0.0
@@ -136,7 +150,10 @@ class EventLog:
             self._catch_up()
         if self._waiting:
             log.warning("%s: %d lines could not be written", self._path, len(self._waiting) + self._lost)
-        os.close(self._file)
+        with self._syncing:
+            for file in (*self._full_parts, self._file):
+                os.close(file)
+            self._full_parts = []
 
     def _wait(self, line: bytes) -> None:
         """Keep a line in memory; those that wait are written if it is time."""
@@ -181,8 +198,9 @@ class EventLog:
         except OSError:
             self._path, self._next_part = before, self._size + self._full
             return
-        os.close(self._file)
-        self._file, self._part, self._size, self._next_part = another, self._part + 1, 0, self._full
+        with self._syncing:
+            self._full_parts.append(self._file)
+            self._file, self._part, self._size, self._next_part = another, self._part + 1, 0, self._full
         self._attic.tidy(self._full, self._path)
 
     def _opened(self) -> int:
