@@ -387,9 +387,10 @@ def courses(table: published.Table) -> str:
     shown = [(row, column) for row, column in table.cells() if row.name.startswith("d2")]
     return course_lines(
         {
-            f"{row.title}, α = {column.removeprefix('alpha')}": path
+            f"{row.title}, α = {column.removeprefix('alpha')}: {when}": path
             for row, column in shown
-            if (path := published.history_of(RESULTS, table, row, column)).is_file()
+            for when, folder in (("before", RESULTS / "old-sums"), ("after", RESULTS))
+            if (path := published.history_of(folder, table, row, column)).is_file()
         }
     )
 

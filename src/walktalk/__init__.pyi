@@ -8,13 +8,16 @@ from .api import Compared as Compared
 from .api import Forecast as Forecast
 from .api import MLflow as MLflow
 from .api import Run as Run
+from .api import Site as Site
 from .api import Sweep as Sweep
 from .api import TensorBoard as TensorBoard
 from .api import Training as Training
+from .api import Visit as Visit
 from .api import WandB as WandB
 from .api import advise as advise
 from .api import compare as compare
 from .api import forecast as forecast
+from .api import site as site
 from .api import sweep as sweep
 from .api import train as train
 from .core.errors import UserError as UserError

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import walktalk as wt
+from tests.support.mechanisms import ONE_OF_EACH, slow_unless
 from walktalk import graphs
 from walktalk.protocols import (
     HALF,
@@ -81,8 +82,8 @@ OURS = [*(one for name in PROTOCOLS for one in quick(PROTOCOLS[name])), *OTHER_F
 # All others are among the slow tests, as each takes some ten seconds there.
 ON_REAL_NODES = ("choco_sgd", "fedbuff")
 IN_VIRTUAL_TIME = 3.0  # seconds: nobody is held up there, and each takes as long as five in reality
-# Half a minute, with many fragments of many models; what tests/conformance asks as much of; rarer forms.
-LONG = {"divshare", "async_gossip-neighbourhood", *(one.label for one in RARER_FORMS)}
+# What tests/conformance asks as much of.
+LONG = {"async_gossip-neighbourhood", "async_gossip-pairwise-overlap"}
 
 
 def seconds_for(protocol: wt.Protocol) -> float:
@@ -91,7 +92,7 @@ def seconds_for(protocol: wt.Protocol) -> float:
 
 @pytest.mark.parametrize(
     "protocol",
-    [pytest.param(p, marks=[pytest.mark.slow] if {p.name, p.label} & LONG else [], id=p.label) for p in OURS],
+    [pytest.param(p, marks=slow_unless(p.name in ONE_OF_EACH and p.label not in LONG), id=p.label) for p in OURS],
 )
 def test_every_protocol_that_is_registered_passes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("sim",), seconds=IN_VIRTUAL_TIME)
@@ -99,16 +100,17 @@ def test_every_protocol_that_is_registered_passes(protocol: wt.Protocol) -> None
 
 @pytest.mark.parametrize(
     "protocol",
-    [
-        pytest.param(one, marks=[] if one.label.startswith(ON_REAL_NODES) else pytest.mark.slow, id=one.label)
-        for one in OURS
-    ],
+    [pytest.param(one, marks=slow_unless(one.label.startswith(ON_REAL_NODES)), id=one.label) for one in OURS],
 )
 def test_so_it_does_on_real_nodes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("peers",), seconds=seconds_for(protocol))
 
 
-@pytest.mark.parametrize("protocol", [DirectedPushSum(), EightBitGossip(), GTAdam()], ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol",
+    [DirectedPushSum(), EightBitGossip(), pytest.param(GTAdam(), marks=pytest.mark.slow)],  # this one is ours as well
+    ids=lambda protocol: protocol.label,
+)
 def test_a_strangers_passes_in_both_runtimes(protocol: wt.Protocol) -> None:
     check_protocol(protocol)
 

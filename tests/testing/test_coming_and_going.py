@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.support.mechanisms import ONE_OF_EACH, slow_unless
 from walktalk.protocols import (
     AGRAF,
     PROTOCOLS,
@@ -38,42 +41,40 @@ def those_that_say_so() -> list[Protocol]:
     ]
 
 
-@pytest.mark.parametrize("protocol", those_that_say_so(), ids=lambda one: one.name)
+def each(quick: Callable[[Protocol], bool], protocols: Iterable[Protocol]) -> list[Any]:
+    """A case for each protocol; those that are not quick are among the slow tests."""
+    return [pytest.param(one, marks=slow_unless(quick(one)), id=one.label) for one in protocols]
+
+
+def is_one_of_each(protocol: Protocol) -> bool:
+    return protocol.name in ONE_OF_EACH
+
+
+@pytest.mark.parametrize("protocol", each(is_one_of_each, those_that_say_so()))
 def test_nodes_come_and_go(protocol: Protocol) -> None:
     assert list(flaws_of_coming_and_going(protocol)) == []
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        AsyncGossip(mixing="neighbourhood", patience=0.4),
-        AsyncGossip(overlap=True, patience=0.4),
-        SwarmSGD(steps=2, random_steps=True, patience=0.4),
-        SwarmSGD(blocking=True, patience=0.4),
-        SwarmSGD(codec="int4", patience=0.4),
-        compressed(AsyncGossip(patience=0.4), "top_k(0.5)"),
-        compressed(AGRAF(patience=0.4), "int8", error_feedback=True),
-        compressed(SWIFT(), "int8"),
-    ],
-    ids=lambda one: one.label,
-)
+OTHER_FORMS = [
+    AsyncGossip(mixing="neighbourhood", patience=0.4),
+    AsyncGossip(overlap=True, patience=0.4),
+    SwarmSGD(steps=2, random_steps=True, patience=0.4),
+    SwarmSGD(blocking=True, patience=0.4),
+    SwarmSGD(codec="int4", patience=0.4),
+    compressed(AsyncGossip(patience=0.4), "top_k(0.5)"),
+    compressed(AGRAF(patience=0.4), "int8", error_feedback=True),
+    compressed(SWIFT(), "int8"),
+]
+
+
+@pytest.mark.parametrize("protocol", each(lambda one: isinstance(one, SwarmSGD) and one.blocking, OTHER_FORMS))
 def test_nodes_come_and_go_in_other_forms_of_gossip(protocol: Protocol) -> None:
     """Other settings, and codecs, of which some keep a reference for every neighbour."""
     assert protocol.nodes_come_and_go
     assert list(flaws_of_coming_and_going(protocol)) == []
 
 
-ON_REAL_NODES = ("multi_walk", "digest", "async_gossip", "agraf", "swift", "sync_gossip", "fedavg", "fedbuff")
-"""One of each mechanism; those of all others are slow together."""
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        pytest.param(one, marks=[] if one.name in ON_REAL_NODES else pytest.mark.slow, id=one.name)
-        for one in those_that_say_so()
-    ],
-)
+@pytest.mark.parametrize("protocol", each(is_one_of_each, those_that_say_so()))
 def test_nodes_come_and_go_on_real_nodes(protocol: Protocol) -> None:
     assert list(flaws_of_coming_and_going(protocol, engine="peers")) == []
 

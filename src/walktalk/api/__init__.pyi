@@ -10,6 +10,9 @@ from .progress import losses_in_words as losses_in_words
 from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
 from .results import Run as Run
+from .site import Site as Site
+from .site import Visit as Visit
+from .site import site as site
 from .sweep import Sweep as Sweep
 from .sweep import sweep as sweep
 from .train import Forecast as Forecast

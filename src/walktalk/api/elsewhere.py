@@ -96,4 +96,5 @@ class NodeWatcher:
         counts = (status["total_iterations"], status["seconds"], 8 * status["bytes_sent"])
         row = row_mapping(HistoryRow(self._algorithm, 0, *counts, status["loss"], nan, nan))
         own = {name: row[name] for name in ("algorithm", "iteration", "time", "bits", "train_loss")}
-        self._audience.show({**own, "repetition": status["name"], "own_iterations": status["iterations"]})
+        named = {"repetition": status["name"], "own_iterations": status["iterations"]}
+        self._audience.show({**own, **status["metrics"], **named})

@@ -166,6 +166,11 @@ class Protocol(SelfDescribed):
         """Why the study's optimizer may have no momentum, as it follows "because it …"; "": it may have one."""
         return ""
 
+    @property
+    def needs_own_gradients(self) -> str:
+        """Why a training must be ours, as it follows "because it …"; "": any loop will do, from a model to a model."""
+        return ""
+
     def check_graph(self, graph: Graph) -> None:
         """Raise `SpecError` where this protocol cannot run on a graph."""
         self.check(graph.nodes)

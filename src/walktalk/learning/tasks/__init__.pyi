@@ -6,6 +6,14 @@ from .images import random_images as random_images
 from .loop import LoopTask as LoopTask
 from .loop import loop as loop
 from .mnli import mnli as mnli
+from .outside import KINDS as KINDS
+from .outside import Outside as Outside
+from .outside import StateLayout as StateLayout
+from .outside import in_words as in_words
+from .outside import named_arrays as named_arrays
+from .outside import outside as outside
+from .outside import unwrapped as unwrapped
+from .outside import write_state as write_state
 from .own import Weights as Weights
 from .own import starting_from as starting_from
 from .own import torch as torch

@@ -25,6 +25,7 @@ from walktalk.learning.task import Task
 from walktalk.learning.tasks.images import cifar10, digits, fashion_mnist, mnist
 from walktalk.learning.tasks.loop import LoopTask
 from walktalk.learning.tasks.mnli import mnli
+from walktalk.learning.tasks.outside import outside
 from walktalk.learning.tasks.quadratic import quadratic
 
 # -- One node's task: its function is asked for that part alone, so that a site reads nothing but its own data
@@ -128,7 +129,7 @@ TASKS: Registry[Callable[..., Task]] = Registry(
 OURS = ("digits", "quadratic", "cifar10", "fashion_mnist", "mnist", "mnli")
 """The tasks that come with this package: research on data that everybody knows, split on purpose."""
 
-for _make in (digits, quadratic, cifar10, fashion_mnist, mnist, mnli, given):
+for _make in (digits, quadratic, cifar10, fashion_mnist, mnist, mnli, outside, given):
     TASKS.add(_make.__name__, _make)
 
 

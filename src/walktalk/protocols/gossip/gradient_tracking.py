@@ -41,6 +41,7 @@ class GradientTracking(NeighbourRounds):
     description: ClassVar[str] = "Nodes gossip models and gradients, so that each follows the mean of all gradients."
     kinds: ClassVar[tuple[str, ...]] = ("model", "tracker")
     colour: ClassVar[str] = "#3B6E4F"
+    needs_own_gradients: ClassVar[str] = "asks for gradients, not for trained models"
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
 

@@ -57,6 +57,7 @@ class KGT(NeighbourRounds):
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
     plain_sgd_only: ClassVar[str] = "tells gradients from how far a training went, which a momentum makes longer"
+    needs_own_gradients: ClassVar[str] = "corrects every gradient of a training"
 
     @property
     def conserves(self) -> tuple[Law, ...]:

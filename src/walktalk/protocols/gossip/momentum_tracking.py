@@ -47,6 +47,7 @@ class MomentumTracking(NeighbourRounds):
     description: ClassVar[str] = "Nodes gossip models and momenta, so that each follows the mean of all momenta."
     kinds: ClassVar[tuple[str, ...]] = ("model", "tracker")
     colour: ClassVar[str] = "#1F7A6B"
+    needs_own_gradients: ClassVar[str] = "asks for gradients, not for trained models"
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
 

@@ -64,6 +64,7 @@ class PushPull(NeighbourRounds):
     title: ClassVar[str] = "BTPP"
     description: ClassVar[str] = "Along a tree, parameters go down and gradients up: its root follows all of them."
     colour: ClassVar[str] = "#7A5C61"
+    needs_own_gradients: ClassVar[str] = "asks for gradients, not for trained models"
     why_nodes_stay: ClassVar[str] = "a node's number is its place in the tree, along which gradients are gathered"
 
     @property

@@ -60,6 +60,10 @@ class QGDSGDm(NeighbourRounds):
     def plain_sgd_only(self) -> str:
         return "has a momentum of its own, and two of them, one of the other, amplify each other" if self.beta else ""
 
+    @property
+    def needs_own_gradients(self) -> str:
+        return "corrects every gradient of a training" if self.beta else ""
+
     def rule(self, around: NetworkView) -> Rule:
         return QuasiGlobal(self)
 

@@ -44,6 +44,10 @@ class FedAsync(DampedServer):
     description: ClassVar[str] = "A server mixes every model that comes into its own at once; nobody waits for others."
     colour: ClassVar[str] = "#CD6155"
 
+    @property
+    def needs_own_gradients(self) -> str:
+        return "pulls every step of a training back to a model" if self.rho else ""
+
     def training(self) -> Train:
         return Train(START, steps=self.steps, anchor=START if self.rho else "", pull=self.rho)
 

@@ -41,6 +41,10 @@ class FedProx(ServerRounds):
     description: ClassVar[str] = "FedAvg in which every local step is pulled back to the server's model."
     colour: ClassVar[str] = "#C97B63"
 
+    @property
+    def needs_own_gradients(self) -> str:
+        return "pulls every step of a training back to a model" if self.mu else ""
+
     def rule(self) -> Averaging:
         train = Train(MODEL, steps=self.steps, anchor=MODEL if self.mu else "", pull=self.mu)
         return Averaging(train, self.weighted)

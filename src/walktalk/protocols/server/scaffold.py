@@ -50,6 +50,7 @@ class Scaffold(ServerRounds):
     title: ClassVar[str] = "SCAFFOLD"
     description: ClassVar[str] = "FedAvg whose local gradients are corrected for how unlike each node's data are."
     colour: ClassVar[str] = "#7D2E46"
+    needs_own_gradients: ClassVar[str] = "corrects every gradient of a training"
     plain_sgd_only: ClassVar[str] = "tells gradients from how far a training went, which a momentum makes longer"
 
     def rule(self) -> Controlled:

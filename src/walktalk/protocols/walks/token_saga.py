@@ -60,6 +60,7 @@ class TokenSaga(Walks):
         "the carried mean is that of the nodes' gradients, always; exact with a constant rate on unlike nodes"
     )
     colour: ClassVar[str] = "#B8336A"
+    needs_own_gradients: ClassVar[str] = "corrects every gradient of a training"
 
     def __post_init__(self) -> None:
         super().__post_init__()

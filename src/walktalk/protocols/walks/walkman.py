@@ -52,6 +52,7 @@ class Walkman(Walks):
         "A walk that carries a consensus; every node that it visits pulls it and is pulled to it."
     )
     colour: ClassVar[str] = "#A0522D"
+    needs_own_gradients: ClassVar[str] = "pulls every step of a training back to a model"
     paper: ClassVar[str] = "Mao et al. 2020"
     keeps: ClassVar[str] = "the walk; a model and a dual at every node"
     sends: ClassVar[str] = "one model a hop"

@@ -135,6 +135,10 @@ class Wrapped(Protocol):
         return self.inner.plain_sgd_only
 
     @property
+    def needs_own_gradients(self) -> str:
+        return self.inner.needs_own_gradients
+
+    @property
     def meets_newcomers(self) -> tuple[int, ...]:
         return self.inner.meets_newcomers
 

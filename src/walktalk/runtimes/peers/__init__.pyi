@@ -24,6 +24,9 @@ from .node.event_log import open_part as open_part
 from .node.event_log import parts_in as parts_in
 from .node.members import network_view as network_view
 from .node.node import Node as Node
+from .node.outside import METRICS as METRICS
+from .node.outside import OutsideTrainer as OutsideTrainer
+from .node.outside import check_outside as check_outside
 from .node.reports import EventLog as EventLog
 from .node.roster import MEMBERS_FILE as MEMBERS_FILE
 from .node.roster import Entry as Entry
@@ -34,6 +37,7 @@ from .node.roster import from_text as from_text
 from .node.roster import signed_entry as signed_entry
 from .node.state import NodeSetup as NodeSetup
 from .node.state import TrainingRequest as TrainingRequest
+from .node.training import METRIC as METRIC
 from .operations.cluster import Cluster as Cluster
 from .operations.cluster import Place as Place
 from .operations.cluster import free_ports as free_ports
@@ -69,6 +73,12 @@ from .operations.replaying import replay as replay
 from .relay.server import Relay as Relay
 from .wire.link import Link as Link
 from .wire.link import Listener as Listener
+from .wire.local import VERSION as VERSION
+from .wire.local import Closed as Closed
+from .wire.local import LocalConnection as LocalConnection
+from .wire.local import SharedMemory as SharedMemory
+from .wire.local import connect as connect
+from .wire.local import copied as copied
 from .wire.messages import Delivery as Delivery
 from .wire.messages import Limits as Limits
 from .wire.messages import Parcel as Parcel

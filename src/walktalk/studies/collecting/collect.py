@@ -242,6 +242,7 @@ def _write(
     sites = [
         {"algorithm": label, "node": one.name, "samples": one.samples, "train_loss": one.loss}
         | ({} if one.accuracy is None else {"test_accuracy": one.accuracy})
+        | one.metrics
         for one in nodes
         if one.loss is not None
     ]

@@ -16,7 +16,17 @@ from torch import Tensor
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import CHECKPOINT, COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
+from walktalk.runtimes.peers import (
+    CHECKPOINT,
+    COPY,
+    FILES,
+    METRIC,
+    METRICS,
+    RECORDS,
+    Cluster,
+    OperatorConnection,
+    read_lives,
+)
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
@@ -251,6 +261,7 @@ class Participant:
     samples: int  # of its data, as far as it has measured on them
     loss: float | None  # of the model that it measured last, on its own data; None: it has measured none
     accuracy: float | None  # likewise, on its own test samples
+    metrics: dict[str, float]  # likewise, what its own loop has measured
     iterations: int
     bytes: int  # that it sent
     source: str  # whence this is known: the node's answer, its folder, or what others say
@@ -279,6 +290,7 @@ def participants(
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
                 _last(rows, "loss"),
                 _last(rows, "accuracy"),
+                _metrics(rows),
                 max(iterations, told.iterations) if more else iterations,
                 max(sent, told.bytes) if more else sent,
                 "what others say" if more else known if rows or any(told) else "",
@@ -298,6 +310,14 @@ def _last(rows: Sequence[TraceRow], what: str) -> float | None:
     found = [row.detail.get(what) for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
     sound = [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
     return sound[-1] if sound else None
+
+
+def _metrics(rows: Sequence[TraceRow]) -> dict[str, float]:
+    """What a node's own loop has measured last, by name; of a few, as its answer comes from elsewhere."""
+    said = [row.detail for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
+    names = sorted({name for detail in said for name in detail if name.startswith(METRIC)})[:METRICS]
+    found = {name.removeprefix(METRIC): _last(rows, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def state_of(members: Sequence[Participant]) -> str:

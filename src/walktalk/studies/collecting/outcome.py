@@ -23,6 +23,7 @@ from torch import Tensor
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE, HEADER_BYTES
 from walktalk.records import HistoryRow, TraceRow
+from walktalk.runtimes.peers import METRIC
 from walktalk.runtimes.semantics import Evaluate, screening
 from walktalk.studies.collecting.gather import CopyFound, Counts
 from walktalk.transforms.rules import Privacy, rule_named
@@ -74,8 +75,12 @@ class MeasuredHistory:
         accuracy = _mean([(one["accuracy"], one["tested"]) for one in there if "accuracy" in one])
         counts = (self._iteration, time, 8 * self._bytes)
         most = max(self._releases.values(), default=0)
-        further = None if self._privacy is None else {"epsilon": self._privacy.epsilon(most)}
-        row = HistoryRow(self._label, 0, *counts, loss, accuracy, math.nan, 8 * self._model_bytes, further=further)
+        further = {} if self._privacy is None else {"epsilon": self._privacy.epsilon(most)}
+        for name in sorted({name for one in there for name in one if name.startswith(METRIC)}):
+            measured = [(one[name], one["samples"]) for one in there if name in one]
+            further[name.removeprefix(METRIC)] = _mean(measured)
+        given = further or None
+        row = HistoryRow(self._label, 0, *counts, loss, accuracy, math.nan, 8 * self._model_bytes, further=given)
         if not self.rows or self.rows[-1][2:] != row[2:]:
             self.rows.append(row)
 

@@ -12,8 +12,8 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,14 @@ from walktalk.runtimes.peers import (
     JoinRequest,
     Node,
     NodeSetup,
+    OutsideTrainer,
     Place,
     Roster,
     Standing,
     archive_earlier_run,
     ask_to_join,
     check_name,
+    check_outside,
     end_process,
     facts_of,
     finished_before,
@@ -50,7 +52,15 @@ from walktalk.runtimes.peers import (
     with_own_port,
 )
 from walktalk.runtimes.simulator import all_network_views
-from walktalk.studies.planning import AlgorithmPlan, Foundation, build_foundation, build_rate, build_stop, build_trainer
+from walktalk.studies.planning import (
+    AlgorithmPlan,
+    Foundation,
+    build_foundation,
+    build_rate,
+    build_stop,
+    build_trainer,
+    work_of_nodes,
+)
 from walktalk.studies.spec import StudySpec, load_spec, make_spec, spec_mapping
 
 log = logging.getLogger(__name__)
@@ -275,8 +285,10 @@ def run_node(
     if job.deployed and not job.rejoin:
         archive_earlier_run(setup.folder)
     seat.remember()
-    with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
+    with opened(trainer), shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
         node = Node(setup, trainer)
+        if isinstance(trainer, OutsideTrainer):
+            trainer.node.iterations = lambda: node.progress.tally.iterations
         if job.beginning is not None and (states := read_beginning(job.beginning).states) is not None:
             node.models.interpreter.states[node.models.me, ""] = states[seat.number]
         meets(node)
@@ -288,9 +300,36 @@ def run_node(
             node.run()
         finally:
             keep_private(node, trainer, setup.folder)
+            if isinstance(trainer, OutsideTrainer):
+                trainer.tell_over("the run is over" if node.progress.end.seen else "the node has left")
             ends(node.progress.end.seen)
     if node.training.queue.busy or not node.link.connections.closed:
         end_process()
+
+
+@contextmanager
+def opened(trainer: Trainer | OutsideTrainer) -> Iterator[None]:
+    """Lets a script come, where one trains; in the end it is told."""
+    if not isinstance(trainer, OutsideTrainer):
+        yield
+        return
+    trainer.open()
+    try:
+        yield
+    finally:
+        trainer.close("the node has ended with an error")
+
+
+def study_keys(spec: StudySpec, cluster: Cluster) -> dict[str, Any]:
+    """A cluster's study, key by key, as a script and its node compare it."""
+    chosen = {"name": cluster.name, "algorithm": cluster.algorithm, "repetition": cluster.repetition}
+    found: dict[str, Any] = {}
+    for name, section in {**spec_mapping(spec), "cluster": chosen}.items():
+        if isinstance(section, Mapping):
+            found |= {f"{name}.{key}": value for key, value in section.items()}
+        else:
+            found[name] = section
+    return found
 
 
 def _stop_if_let_go(seat: Seat, node: Node) -> None:
@@ -304,13 +343,13 @@ def _stop_if_let_go(seat: Seat, node: Node) -> None:
         node.fail(SpecError(_not_in(seat.cluster, seat.name, left=True)))
 
 
-def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
+def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer | OutsideTrainer]:
     cluster, spec, graph = seat.cluster, base.spec, base.graph
     plan = _chosen(base.algorithms, cluster.algorithm)
     task = base.task_of(seat.data)
     if not job.deployed:
         task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
-    trainer = build_trainer(spec, task, job.device, node=seat.data)
+    trainer = _trainer(seat, base, plan, task, job)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     study = study_facts(cluster, base, plan) | task_facts(task)
     if seat.joins is not None:
@@ -321,7 +360,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
-    counts = spec.minimizes.count(len(task.parts[0]), job.name)
+    counts = spec.minimizes.count(task.details.get("samples", len(task.parts[0])), job.name)
     setup = NodeSetup(
         protocol=plan.protocol,
         around=replace(seat.around, resources=own_resources(), samples=counts),
@@ -344,10 +383,10 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         wait_for_neighbours=cluster.wait,
         samples=counts,
         study=study,
-        frozen=frozen_numbers(trainer.template),
+        frozen=None if isinstance(trainer, OutsideTrainer) else frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
-        named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        named=_named(trainer) if job.deployed else None,
         secret=job.deployed,
         stay=cluster.stay,
         keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
@@ -355,8 +394,28 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
     return setup, trainer
 
 
-def keep_private(node: Node, trainer: Trainer, folder: Path) -> None:
+def _trainer(seat: Seat, base: Foundation, plan: AlgorithmPlan, task: Task, job: NodeJob) -> Trainer | OutsideTrainer:
+    """What trains at a node: ours, on its data, or a script that comes."""
+    if not isinstance(task.model, tasks.Outside):
+        return build_trainer(base.spec, task, job.device, node=seat.data)
+    check_outside(plan.protocol)
+    _, steps = work_of_nodes(base.spec, task, seat.data)
+    trainer = OutsideTrainer(task, steps if isinstance(steps, int) else steps[0], seat.folder, seat.name)
+    trainer.node.facts = study_keys(base.spec, seat.cluster)
+    return trainer
+
+
+def _named(trainer: Trainer | OutsideTrainer) -> Callable[[Tensor], Mapping[str, Tensor]]:
+    """What gives a row's weights by name, for whoever collects."""
+    if isinstance(trainer, OutsideTrainer):
+        return trainer.named
+    return lambda row: trainer.module(row).state_dict()
+
+
+def keep_private(node: Node, trainer: Trainer | OutsideTrainer, folder: Path) -> None:
     """Write the private part of a node's model beside its checkpoint, by name: nobody else has it."""
+    if isinstance(trainer, OutsideTrainer):
+        return
     state = node.models.interpreter.states.get((node.models.me, ""))
     if trainer.private is not None and isinstance(state, Tensor):
         numbers = trainer.private.numbers(state[None])[0]
@@ -386,7 +445,10 @@ def task_facts(task: Task) -> dict[str, Any]:
     """
     loss = getattr(task.loss, "__qualname__", type(task.loss).__qualname__)
     layers = " ".join(type(layer).__name__ for layer in persons_module(task.model).modules())
-    return {"layers": layers, "loss": loss} | ({"private": " ".join(task.private)} if task.private else {})
+    facts = {"layers": layers, "loss": loss} | ({"private": " ".join(task.private)} if task.private else {})
+    if isinstance(task.model, tasks.Outside):  # of one node its samples are told, and not as many as in a simulation
+        facts |= {"arrays": task.model.layout.digest, "optimizer arrays": task.details["optimizer"].digest}
+    return facts
 
 
 def _check_names(cluster: Cluster, graph: Graph) -> None:

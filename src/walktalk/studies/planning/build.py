@@ -334,6 +334,11 @@ def build_trainer(
         samples: Of the training data, for a measurement; the study's own number, if left out.
         node: Whose data it is, where the task is the part of one node.
     """
+    if isinstance(task.model, tasks.Outside):
+        raise UnavailableError(
+            "task.name: outside is trained by your own script at every node of a cluster (wt.site); in the simulator "
+            "there is none"
+        )
     task, validation = held_out(task, spec.evaluate.validation)
     if spec.evaluate.best_by in ("test_loss", "test_accuracy") and task.test is None and node is None:
         raise SpecError(

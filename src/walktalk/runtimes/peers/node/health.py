@@ -66,6 +66,7 @@ class Health:
             "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
             "term": interpreter.output.aggregate_term,
             "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
+            "metrics": dict(state.metrics),
             "bandwidth": link.bandwidth,
             "training_seconds": self._training_seconds,
             "walks": self.queue.walks,

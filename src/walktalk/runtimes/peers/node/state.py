@@ -121,6 +121,7 @@ class NodeState:
     leaving: bool = False
     aside: bool = False  # another node has its name, and is listened to
     loss: float | None = None  # of a model that was trained here lately, on this node's data
+    metrics: dict[str, float] = field(default_factory=dict)  # that somebody else's loop has reported last
     busy_at: float = -math.inf  # when the last training ended, by the node's own clock
     refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
     refusals: dict[str, str] = field(default_factory=dict)  # by neighbour: what was refused last, and why

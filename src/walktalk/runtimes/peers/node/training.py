@@ -11,8 +11,8 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from walktalk.core.errors import ProtocolError
 from walktalk.learning import Extras, TrainingRows, told_of_steps
 from walktalk.protocols import Event, Train, Trained
 from walktalk.runtimes.peers.node.models import Models
+from walktalk.runtimes.peers.node.outside import ACCURACIES, LOSSES, OutsideTrainer, one_of
 from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState, TrainingRequest
@@ -31,6 +32,7 @@ from walktalk.runtimes.stacked import RowTrainer
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
 MEASURING = 0.05  # of the time may go into them
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
+METRIC = "metric:"  # before a name, in the trace of what was measured
 HAND_ON = "hand on"  # timer: walks have waited long enough for a training that hangs
 
 log = logging.getLogger(__name__)
@@ -41,12 +43,20 @@ class Outcome:
     """The result of a training that is over."""
 
     work: Work
-    result: Tensor | None  # the trained model, or the gradient; None: it failed
+    result: Tensor | None  # the trained model, or the gradient; None: it failed, or nothing came of it
     state: Tensor | None
     error: BaseException | None = None
     loss: float | None = None  # of the model before, on this node's data; measured now and then
     accuracy: float = math.nan  # of the same, on its test samples, where it has any
     seconds: float = 0.0  # that it took
+    metrics: Mapping[str, float] = field(default_factory=dict)  # that somebody else's loop reports
+    samples: int | None = None  # that it says it was trained on
+    diverged: bool = False  # nothing came of it, because its numbers were not finite
+
+
+def without_usual(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What was measured beside loss and accuracy."""
+    return {name: value for name, value in metrics.items() if name not in (*LOSSES, *ACCURACIES)}
 
 
 class TrainingThread:
@@ -64,6 +74,8 @@ class TrainingThread:
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
         self._state: Tensor | None = None  # the node's, as the last training knew it
+        self.reported: dict[str, float] = {}  # that somebody else's loop has said when it gave models back
+        self.metrics: Mapping[str, float] = {}  # that somebody else's loop has measured of a model last
         self._closing = False
         self.progressed_at = 0.0  # when the training under way began, or reported progress
         self._jobs: queue.SimpleQueue[Work | Tensor | None] = queue.SimpleQueue()
@@ -115,6 +127,8 @@ class TrainingThread:
             self._report(outcome)
 
     def _train(self, work: Work) -> Outcome:
+        if isinstance(self._trainer, OutsideTrainer):
+            return self._trained_outside(self._trainer, work)
         device = self._trainer.device
         self._state = work.state
         loss, accuracy = self._measure(work.start[None].to(device))
@@ -129,6 +143,24 @@ class TrainingThread:
         rows, state = self._trainer.train(given)
         self._state = None if state is None else state[0].cpu()
         return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
+
+    def _trained_outside(self, trainer: OutsideTrainer, work: Work) -> Outcome:
+        """Have somebody else's loop train; what it reports counts where it has not measured the model as it came."""
+        self._measure(work.start[None])
+        answer = trainer.visit(work)
+        self.reported |= answer.metrics
+        metrics = {**self.reported, **self.metrics}  # of each the last that is known
+        return Outcome(
+            work,
+            answer.row,
+            answer.state,
+            None,
+            one_of(metrics, LOSSES) if metrics else None,
+            one_of(metrics, ACCURACIES),
+            metrics=without_usual(metrics),
+            samples=answer.samples,
+            diverged=answer.diverged,
+        )
 
     def _extras(self, work: Work) -> Extras | None:
         """What is out of the ordinary in it; None where nothing is."""
@@ -158,6 +190,9 @@ class TrainingThread:
             return math.nan, math.nan
 
     def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
+        if isinstance(self._trainer, OutsideTrainer):
+            self.metrics = self._trainer.measure(rows[0])
+            return one_of(self.metrics, LOSSES), one_of(self.metrics, ACCURACIES)
         has_private = getattr(self._trainer, "private", None) is not None
         beside = (self._state[None],) if has_private and self._state is not None else ()
         losses, accuracies = self._trainer.evaluate(rows, *beside)
@@ -184,9 +219,13 @@ class TrainingQueue:
         self.current: Work | None = None
         part = setup.around.node if setup.part is None else setup.part
         self._thread = TrainingThread(trainer, part, report, measured, setup.pace)
+        self._outside = trainer if isinstance(trainer, OutsideTrainer) else None
         self.measuring = False  # a model that is not trained any more
         self.usual = UsualTraining()
         self.hung: Work | None = None  # a training that hangs, whether or not its model was handed on
+        if self._outside is not None:
+            self._outside.node.progress = self._thread.progress
+            self._outside.node.limit = lambda: self.usual.limit
 
     def __len__(self) -> int:
         return len(self._waiting) + (self.current is not None)
@@ -204,14 +243,45 @@ class TrainingQueue:
 
     def next(self) -> TrainingRequest | None:
         """The one whose turn it is, off the queue; None while one is under way, or hangs."""
-        free = self.current is None and self.hung is None
+        free = self.current is None and self.hung is None and not self.missing
         return self._waiting.popleft() if self._waiting and free else None
+
+    @property
+    def missing(self) -> str:
+        """Why nobody trains here now, where that is somebody else's loop; "": all is well."""
+        return "" if self._outside is None else self._outside.missing
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether somebody else's loop trains here."""
+        return self._outside is not None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What that loop has measured of the last model, beside loss and accuracy."""
+        return without_usual({**self._thread.reported, **self._thread.metrics})
+
+    def tell_over(self, why: str) -> None:
+        """Tell that loop that there is nothing more to train."""
+        if self._outside is not None:
+            self._outside.tell_over(why)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether that nobody trains here is what a person wants."""
+        return self._outside is not None and self._outside.planned
+
+    def _release(self, work: Work | None) -> bool:
+        """Wait no more for a training that somebody else does; False where it is done already."""
+        return self._outside is None or work is None or self._outside.release(work)
 
     @property
     def why_hung(self) -> str:
         """Why nothing is trained, though it should be; "" where all is well."""
         if self._thread.died:
             return "its training thread has died; start the node again"
+        if self.missing:
+            return self.missing
         if self.current is None and self.hung is None:
             return ""
         lasts = time.monotonic() - self._thread.progressed_at
@@ -238,7 +308,7 @@ class TrainingQueue:
         """The walks that are here or wait, where the training under way hangs; what it makes of one counts no more."""
         walks: list[TrainingRequest] = [request for request in self._waiting if request.walk > 0]
         self._waiting = deque(request for request in self._waiting if request.walk <= 0)
-        if self.current is not None and self.current.walk > 0:
+        if self.current is not None and self.current.walk > 0 and self._release(self.current):
             walks.insert(0, Train(self.current.slot, self.current.walk))
             self.current = None
         return walks
@@ -256,7 +326,8 @@ class TrainingQueue:
 
     def end(self, outcome: Outcome) -> bool:
         """A training is over; False where the model was handed on before that."""
-        self.usual.observe(min(outcome.seconds, self.usual.limit))  # one that hung says nothing of what is usual
+        if outcome.result is not None or self._outside is None:
+            self.usual.observe(min(outcome.seconds, self.usual.limit))  # one that hung says nothing of what is usual
         if self.hung is outcome.work:
             self.hung = None
         if self.current is not outcome.work:
@@ -267,6 +338,7 @@ class TrainingQueue:
     def give_up(self) -> list[TrainingRequest]:
         """Forget everything that is here or waits, and return it."""
         current, self.current = self.current, None
+        self._release(current)
         given: list[TrainingRequest] = [Train(current.slot, current.walk)] if current is not None else []
         given += self._waiting
         self._waiting.clear()
@@ -306,6 +378,7 @@ class TrainingControl:
         self._link, self._reports, self._give = link, reports, give
         changes = setup.objective.changes_steps
         self._steps = StepFactors(setup.objective, setup.protocol.weighs_nodes) if changes else None
+        self._told: int | None = None  # samples that a script has named, and that was said
 
     def ask(self, request: TrainingRequest) -> None:
         """Queue what the machine wants trained, and begin it if nothing is under way."""
@@ -321,20 +394,25 @@ class TrainingControl:
         """See whether the training under way makes progress; to be asked several times a second."""
         state, why = self._state, "" if self._progress.end.seen else self.queue.why_hung
         if why and not state.hangs:
-            log.error("%s: %s; walks go on without it", self._link.endpoint.name, why)
+            level = logging.INFO if self.queue.is_planned else logging.ERROR
+            log.log(level, "%s: %s; walks go on without it", self._link.endpoint.name, why)
             self._reports.trace("hangs")
             self.queue.hang()
             state.clock.set_timer(HAND_ON, 0.0)
         elif state.hangs and not why:
             self._reports.news.say("trains again")
             self._reports.trace("trains_again")
+        if not why and self.queue.is_outside and self.queue.current is None and len(self.queue):
+            state.clock.set_timer(HAND_ON, 0.0)  # what has waited for a script is begun
         state.hangs = why
 
     def hand_hung_walks_on(self) -> None:
         """Walks that wait for a training that hangs go on as they came; where nobody is there, they wait for it."""
-        if self._state.hangs and not self._state.alive:
+        if not self._state.hangs:
+            self.train_next()
+        elif not self._state.alive:
             self._state.clock.set_timer(HAND_ON, 1.0)
-        elif self._state.hangs:
+        else:
             for request in self.queue.take_walks():
                 self._hand_on(request)
 
@@ -377,18 +455,21 @@ class TrainingControl:
         interpreter = models.interpreter
         counts = self.queue.end(outcome)
         self.watch()
-        if outcome.result is None:
+        if outcome.error is not None:
             state.failure = outcome.error
             return
         if not counts:
             self.train_next()
             return
-        if not models.plausibility.accept_own(outcome.result) and not work.gradient:
+        if outcome.result is None and not outcome.diverged:
+            self._pass_on(work)
+            return
+        if outcome.result is None or (not models.plausibility.accept_own(outcome.result) and not work.gradient):
             self._leave_out(work)
             return
         if outcome.loss is not None:
-            state.loss = outcome.loss
-            self._trace_measured(outcome.loss, outcome.accuracy)
+            state.loss, state.metrics = outcome.loss, dict(outcome.metrics)
+            self._trace_measured(outcome.loss, outcome.accuracy, outcome.metrics, self._samples(outcome))
         self._progress.tally.add(iterations=1)
         if interpreter.keeps_states and outcome.state is not None:
             interpreter.states[interpreter.state_owner(models.me, work.slot)] = outcome.state
@@ -404,8 +485,25 @@ class TrainingControl:
                 self._link.endpoint.name,
             )
         self._state.diverged += 1
+        self._pass_on(work)
+
+    def _pass_on(self, work: Work) -> None:
+        """Go on as if a training had brought nothing."""
         self._models.interpreter.hand_on(self._models.me, work.slot, work.walk)
         self._after_training(work._replace(steps=0))
+
+    def _samples(self, outcome: Outcome) -> int:
+        """How many samples a training was of; whoever counts otherwise than the study is told once."""
+        own = self._setup.samples
+        if outcome.samples not in (None, own, self._told):
+            self._told = outcome.samples
+            log.warning(
+                "%s: its script trained on %s samples, and the study counts it as %d; task.samples is what counts",
+                self._link.endpoint.name,
+                outcome.samples,
+                own,
+            )
+        return outcome.samples or own
 
     def _after_training(self, work: Work) -> None:
         self._give(Trained(work.slot, work.walk, work.lr, work.steps))
@@ -436,16 +534,25 @@ class TrainingControl:
         copy = self._models.newest_copy() if self._setup.named is not None else None
         if copy is not None:
             self.queue.measure(copy.model)
+        else:
+            self.queue.tell_over("the run is over")
 
     def measured_last(self, loss: float, accuracy: float) -> None:
         """The last measurement is done."""
-        self._trace_measured(loss, accuracy)
+        metrics = self.queue.metrics
+        if metrics or not math.isnan(loss) or not self.queue.is_outside:  # else nobody has measured anything
+            self._trace_measured(loss, accuracy, metrics)
         self.queue.measuring = False
+        self.queue.tell_over("the run is over")
 
-    def _trace_measured(self, loss: float, accuracy: float) -> None:
+    def _trace_measured(
+        self, loss: float, accuracy: float, metrics: Mapping[str, float] | None = None, samples: int | None = None
+    ) -> None:
         """Write it into the trace, for whoever collects: nobody else sees this node's data."""
         setup = self._setup
-        facts = {"loss": loss, "samples": setup.samples, "accuracy": accuracy, "tested": setup.tested}
+        facts = {"loss": loss, "samples": samples or setup.samples, "accuracy": accuracy, "tested": setup.tested}
+        if metrics:
+            facts |= {f"{METRIC}{name}": value for name, value in metrics.items()}
         self._reports.trace("measured", detail={name: value for name, value in facts.items() if not math.isnan(value)})
 
     def hand_walks_on(self) -> None:

@@ -301,7 +301,21 @@ def load_cluster(path: Path) -> Cluster:
         changes["certificates"] = here / cluster.certificates
     if isinstance(cluster.study, str) and (here / cluster.study).is_file():
         changes["study"] = str(here / cluster.study)
+    elif isinstance(cluster.study, dict):
+        changes["study"] = _with_files_near(cluster.study, here)
     return cluster.model_copy(update=changes)
+
+
+FILES = ("state", "optimizer")  # settings of the task `outside` that name files
+
+
+def _with_files_near(study: dict[str, Any], here: Path) -> dict[str, Any]:
+    """A study whose own files are found beside the cluster's, whichever folder somebody is in."""
+    task = study.get("task")
+    if not isinstance(task, dict) or task.get("name") != "outside":
+        return study
+    near = {key: str(here / value) for key, value in task.items() if key in FILES and isinstance(value, str) and value}
+    return {**study, "task": {**task, **near}}
 
 
 def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster:

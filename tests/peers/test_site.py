@@ -1,0 +1,422 @@
+"""Somebody else's loop trains a node's models: what is handed over, what is refused, and what happens where it dies."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import walktalk as wt
+from walktalk.api.site import load_optimizer
+from walktalk.core.errors import DataError, SpecError, StudyError, UnavailableError, UserError
+from walktalk.learning import tasks
+from walktalk.protocols import FedProx, Scaffold
+from walktalk.runtimes.peers import OutsideTrainer, check_outside, load_cluster
+from walktalk.runtimes.peers.node.outside import Answer
+from walktalk.runtimes.peers.wire import local
+from walktalk.runtimes.semantics import Work
+from walktalk.studies import make_spec
+from walktalk.studies.peers import study_keys
+from walktalk.testing.cluster import wait_for
+
+START = {"x": torch.zeros(4), "bn.running_mean": torch.ones(2), "head": torch.ones(3).half(), "count": torch.tensor(7)}
+
+
+def write_cluster(folder: Path, **study: Any) -> Path:
+    tasks.write_state(START, folder / "start.safetensors")
+    content = {
+        "name": "mine",
+        "study": {
+            "name": "mine",
+            "network": {"topology": "complete", "nodes": 3},
+            "task": {"name": "outside", "state": "start.safetensors"},
+            "algorithms": [{"name": "multi_walk"}],
+            "stop": {"iterations": 60},
+            **study,
+        },
+        "folder": "records",
+        "wait": 20.0,
+        "nodes": {name: {"address": "127.0.0.1"} for name in ("lyon", "nice", "paris")},
+    }
+    path = folder / "cluster.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def work(model: torch.Tensor, walk: int = 1, state: torch.Tensor | None = None) -> Work:
+    return Work(0, "walk/1", walk, 1, False, model, 5, 0.1, 2.0, 3, None, None, 0.0, state)
+
+
+class OneNode:
+    """The trainer of one node with nothing else of it, and what becomes of its visits."""
+
+    def __init__(self, folder: Path, **study: Any) -> None:
+        self.config = write_cluster(folder, **study)
+        cluster = load_cluster(self.config)
+        assert isinstance(cluster.study, dict)
+        spec = make_spec(cluster.study)
+        task = tasks.build("outside", 3, 0, "lyon", **spec.task.settings)
+        self.trainer = OutsideTrainer(task, 3, cluster.folder / "lyon", "lyon")
+        self.trainer.node.facts = study_keys(spec, cluster)
+        self.trainer.open()
+        self.answers: list[Answer] = []
+
+    def site(self, name: str = "lyon", **options: Any) -> wt.Site:
+        return wt.site(self.config, name, start=False, **options)
+
+    def begin(self, wanted: Work) -> threading.Thread:
+        thread = threading.Thread(target=lambda: self.answers.append(self.trainer.visit(wanted)), daemon=True)
+        thread.start()
+        return thread
+
+    @contextmanager
+    def visited(self, wanted: Work | None = None, **options: Any) -> Iterator[wt.Visit]:
+        """A visit that is under way, of a script that ends afterwards."""
+        thread = self.begin(wanted or work(self.trainer.initial_row(0)))
+        with self.site(**options) as site:
+            yield next(iter(site))
+        if site._visit is not None and site._visit.is_over:
+            thread.join(10.0)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[OneNode]:
+    made = OneNode(tmp_path)
+    yield made
+    made.trainer.close("the test is over")
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+
+
+def test_a_model_comes_and_goes_as_it_is(node: OneNode) -> None:
+    with node.visited() as visit:
+        assert (visit.node, visit.walk, visit.steps, visit.lr, visit.weight) == ("lyon", 1, 3, 0.2, 2.0)
+        assert visit.deadline is None
+        assert {name: array.dtype for name, array in visit.state.items()} == {
+            "x": np.float32, "bn.running_mean": np.float32, "head": np.float16, "count": np.int64,
+        }  # fmt: skip
+        assert visit.state["count"] == 7
+        visit.state["x"] += 2.0  # in place: the memory is shared
+        given = {**visit.tensors, "head": torch.full((3,), 0.5).half()}
+        assert visit.finish(given, samples=10, steps=3, metrics={"auc": 0.75, "nothing": float("nan")})
+    (answer,) = node.answers
+    assert answer.row is not None
+    assert answer.row.tolist() == [0.5] * 3 + [2.0] * 4 + [1.0] * 2
+    assert (answer.metrics, answer.samples, answer.steps) == ({"auc": 0.75}, 10, 3)
+    assert node.trainer.initial_row(0).tolist() == [1.0] * 3 + [0.0] * 4 + [1.0] * 2
+
+
+def test_a_module_is_loaded_and_given_back_with_what_travels_of_it_alone(tmp_path: Path) -> None:
+    """A frozen base, tied weights and what torch has put around a module do not matter."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = torch.nn.Linear(2, 2).requires_grad_(False)
+            self.x = torch.nn.Parameter(torch.ones(4))
+            self.tied = self.x
+            self.head = torch.nn.Parameter(torch.ones(3).half())
+            self.bn = torch.nn.BatchNorm1d(2, affine=False)
+            self.register_buffer("count", torch.tensor(7))
+
+    node = OneNode(tmp_path)
+    module = torch.nn.DataParallel(Tied())
+    try:
+        with node.visited() as visit:
+            visit.load(module)
+            assert module.module.tied.tolist() == [0.0] * 4
+            with torch.no_grad():
+                module.module.x += 1.0
+            assert visit.finish(module)
+    finally:
+        node.trainer.close("")
+    assert node.answers[0].row is not None
+    assert node.answers[0].row[3:7].tolist() == [1.0] * 4
+
+
+MISTAKES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda s: {k: v for k, v in s.items() if k != "x"}, "x is missing"),
+    (lambda s: {**s, "y": s["x"].copy()}, "y is none of the study's"),
+    (lambda s: {**s, "x": np.zeros(5, np.float32)}, r"x is float32\[5\] and was float32\[4\]"),
+    (lambda s: {**s, "x": np.zeros(4)}, r"x is float64\[4\] and was float32\[4\]"),
+    (lambda s: 3.0, "a module or a mapping of names to arrays is needed, not float"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=["missing", "more", "shape", "kind", "no state"])
+def test_other_names_shapes_and_kinds_are_one_line_on_both_sides(
+    change: Callable[[dict[str, Any]], Any], words: str, node: OneNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    with node.visited() as visit:
+        with pytest.raises(DataError, match=words) as raised:
+            visit.finish(change(dict(visit.state)))
+        assert "\n" not in str(raised.value)
+        assert not visit.is_over
+        assert visit.finish()  # nothing is lost: it can be given back as it should be
+    if "not float" not in words:
+        assert "lyon: its script: what was given back" in warnings_of(caplog)
+    assert len(node.answers) == 1
+
+
+def test_numbers_that_are_not_finite_count_nothing_and_are_named(
+    node: OneNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    with node.visited() as visit:
+        visit.state["x"][2] = np.inf
+        assert not visit.finish()
+    assert "lyon: x has numbers that are not finite; this visit counts nothing" in warnings_of(caplog)
+    assert node.answers == [Answer(diverged=True)]
+
+
+def test_large_numbers_are_finite(node: OneNode) -> None:
+    with node.visited() as visit:
+        visit.state["x"][:] = 1e30  # whose squares are not
+        assert visit.finish()
+
+
+def test_a_visit_is_given_back_once(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:
+    with node.visited() as visit:
+        assert visit.finish()
+        with pytest.raises(DataError, match="lyon: visit 1 was given back before"):
+            visit.finish()
+        with pytest.raises(DataError, match="was given back before"):
+            visit.skip()
+    assert "lyon: its script: visit 1 was given back before" in warnings_of(caplog)
+    assert len(node.answers) == 1
+
+
+def test_a_visit_that_comes_too_late_counts_nothing(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:
+    wanted = work(node.trainer.initial_row(0))
+    with node.visited(wanted) as visit:
+        assert node.trainer.release(wanted)  # its walk has been handed on
+        assert not visit.finish()
+    assert warnings_of(caplog).count("it took too long, and its model has gone on without it") == 2
+    assert node.answers == [Answer()]
+
+
+def test_what_is_done_is_not_handed_on(node: OneNode) -> None:
+    wanted = work(node.trainer.initial_row(0))
+    with node.visited(wanted) as visit, node.trainer._changed:  # before the thread that waits for it has seen it
+        said = {"say": "finish", "visit": visit.number}
+        node.trainer._open.answer = node.trainer._answer(said)  # type: ignore[union-attr]
+        assert not node.trainer.release(wanted)
+
+
+def test_a_visit_is_skipped(node: OneNode) -> None:
+    with node.visited() as visit:
+        visit.skip()
+    assert node.answers == [Answer()]
+
+
+def test_who_goes_on_without_finishing_has_skipped(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.begin(work(node.trainer.initial_row(0)))
+    with node.site() as site:
+        for visit in site:
+            assert visit.number == 1
+            threading.Timer(0.05, node.trainer.tell_over, ["the run is over"]).start()
+    assert site.over == "the run is over"
+    assert "visit 1 was neither finished nor skipped" in warnings_of(caplog)
+
+
+def test_a_script_of_another_study_is_refused(node: OneNode, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "other").mkdir()
+    other = write_cluster(tmp_path / "other", optimizer={"lr": 0.5})
+    text = yaml.safe_load(other.read_text())
+    other.write_text(yaml.safe_dump({**text, "folder": str(tmp_path / "records")}))
+    with pytest.raises(UserError, match=r"node lyon refuses this script: it is of another study: optimizer.lr is 0.5"):
+        wt.site(other, "lyon", start=False).__enter__()
+    assert "lyon: refused a script" in warnings_of(caplog)
+    assert node.trainer.missing
+
+
+def test_two_scripts_for_one_node(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:
+    with node.site():
+        with pytest.raises(UserError, match=f"another script trains here, process {os.getpid()}"):
+            node.site().__enter__()
+        assert not node.trainer.missing
+    assert "refused a script" in warnings_of(caplog)
+    wait_for(lambda: bool(node.trainer.missing), "the end of the first")
+    with node.site():
+        assert not node.trainer.missing
+
+
+def test_a_script_that_dies_is_missed_and_taken_again(node: OneNode) -> None:
+    assert node.trainer.missing == "no script trains here; start yours, with wt.site(…, name='lyon')"
+    thread = node.begin(work(node.trainer.initial_row(0), walk=-1))
+    site = node.site().__enter__()
+    visit = next(iter(site))
+    site._hang_up()  # as the system does for a process that is killed
+    wait_for(lambda: "has ended without a word" in node.trainer.missing, "the loss")
+    assert not node.trainer.planned
+    assert thread.is_alive()  # the node's own model waits for whoever comes
+    with node.site() as site:
+        again = next(iter(site))
+        assert again.number == visit.number
+        assert again.finish()
+    thread.join(10.0)
+    assert node.answers[0].row is not None
+
+
+def test_a_walk_does_not_wait_for_a_script_that_is_gone(node: OneNode) -> None:
+    wanted = work(node.trainer.initial_row(0))
+    thread = node.begin(wanted)
+    site = node.site().__enter__()
+    next(iter(site))
+    site._hang_up()
+    assert node.trainer.release(wanted)
+    thread.join(10.0)
+    assert node.answers == [Answer()]
+
+
+@pytest.mark.parametrize(
+    ("error", "planned", "words"),
+    [(KeyboardInterrupt(), True, "was stopped"), (ValueError("no\ndata"), False, "has ended with ValueError: no data")],
+    ids=["Ctrl-C", "error"],
+)
+def test_a_script_says_why_it_goes(error: BaseException, planned: bool, words: str, node: OneNode) -> None:
+    with pytest.raises(type(error)), node.site():
+        raise error
+    wait_for(lambda: words in node.trainer.missing, "its last word")
+    assert node.trainer.planned is planned
+
+
+def test_it_reports_progress(node: OneNode) -> None:
+    heard = []
+    node.trainer.node.progress = lambda: heard.append(time.monotonic())
+    node.trainer.node.limit = lambda: 7.0
+    with node.visited() as visit:
+        assert 0.0 < visit.seconds_left <= 7.0
+        before = len(heard)
+        visit.progress(0.4)
+        wait_for(lambda: len(heard) > before, "news")
+        visit.skip()
+
+
+def test_the_script_measures_a_model_as_it_comes(node: OneNode) -> None:
+    found: list[Any] = []
+    row = torch.arange(9.0)
+
+    def evaluate(visit: wt.Visit) -> dict[str, float]:
+        return {"train_loss": float(visit.state["x"].sum()), "auc": 0.5}
+
+    def ask() -> None:
+        found.append(node.trainer.measure(row))
+        node.trainer.tell_over("the run is over")
+
+    with node.site(evaluate=evaluate) as site:
+        threading.Thread(target=ask, daemon=True).start()
+        assert list(site) == []
+    assert found == [{"train_loss": 3.0 + 4 + 5 + 6, "auc": 0.5}]
+    assert not node.trainer.measure(row)  # nobody is there any more
+
+
+def test_its_optimizer_is_kept_as_the_study_says(tmp_path: Path) -> None:
+    module = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(module.parameters())
+    module(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    tasks.write_state(optimizer, tmp_path / "adam.safetensors")
+    node = OneNode(tmp_path, task={"name": "outside", "state": "start.safetensors", "optimizer": "adam.safetensors"})
+    try:
+        width = node.trainer.state_width
+        assert width == 2 * 4 + 2  # two moments of each number, two counts of steps
+        with node.visited(work(node.trainer.initial_row(0), state=torch.zeros(width))) as visit:
+            assert float(visit.optimizer["0.step"]) == 0.0
+            assert visit.finish(optimizer=optimizer)
+        kept = node.answers[0].state
+        assert kept is not None
+        node.answers.clear()
+        with node.visited(work(node.trainer.initial_row(0), state=kept)) as visit:
+            other = torch.optim.Adam(module.parameters())
+            load_optimizer(other, visit.optimizer)
+            assert torch.equal(other.state[module.weight]["exp_avg"], optimizer.state[module.weight]["exp_avg"])
+            with pytest.raises(DataError, match="the optimizer does not have the arrays of the study"):
+                visit.finish(optimizer={"0.step": torch.ones(())})
+            visit.skip()
+    finally:
+        node.trainer.close("")
+
+
+def test_only_the_same_user_comes_in(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = node.trainer._folder / local.SOCKET
+    assert path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(UnavailableError, match="only user 12345, whose node it is, may come"):
+        node.site().__enter__()
+    assert node.trainer.missing
+
+
+def test_a_folder_has_one_node_and_what_a_killed_one_left_is_no_obstacle(node: OneNode, tmp_path: Path) -> None:
+    cluster = load_cluster(node.config)
+    second = OutsideTrainer(tasks.build("outside", 3, 0, "lyon", state=str(tmp_path / "start.safetensors")), 1,
+                            cluster.folder / "lyon", "lyon")  # fmt: skip
+    with pytest.raises(StudyError, match="another node lyon works in"):
+        second.open()
+    node.trainer.close("")  # its socket's file stays, as that of one that was killed
+    assert (cluster.folder / "lyon" / local.SOCKET).exists()
+    second.open()
+    second.close("")
+
+
+def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
+    deep = tmp_path / ("long-" * 12) / ("path-" * 12)
+    deep.mkdir(parents=True)
+    node = OneNode(deep)
+    with node.site():
+        assert not node.trainer.missing
+    node.trainer.close("")
+
+
+def test_nonsense_at_the_socket_ends_nothing(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:
+    for data in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x02\0\0\0[]", b'\x0d\0\0\0{"version":1}'):
+        end = local.connect(node.trainer._folder)
+        assert end is not None
+        end._end.sendall(data)
+        end.close()
+    with node.visited() as visit:
+        visit._site._said({"say": "sing"})
+        wait_for(lambda: bool(node.trainer.missing), "a refusal")
+    assert "said what cannot be" in node.trainer.missing
+    with node.site():
+        assert not node.trainer.missing
+
+
+def test_mistakes_before_anything_is_trained(tmp_path: Path) -> None:
+    config = write_cluster(tmp_path)
+    with pytest.raises(SpecError, match=r"name: 'lion' is not in .*; did you mean 'lyon'?"):
+        wt.site(config, "lion")
+    ours = write_cluster(tmp_path, task={"name": "digits"})
+    with pytest.raises(SpecError, match=r"task.name: digits is trained by walktalk itself"):
+        wt.site(ours, "lyon")
+    with pytest.raises(UnavailableError, match="node lyon does not run here"):
+        wt.site(write_cluster(tmp_path), "lyon", start=False).__enter__()
+    with pytest.raises(DataError, match=r"task.state: there is no file"):
+        tasks.build("outside", 3, 0, "lyon", state=str(tmp_path / "none"))
+    with pytest.raises(DataError, match=r"task.samples: lyon has none"):
+        tasks.build("outside", 3, 0, "lyon", state=str(tmp_path / "start.safetensors"), samples={"nice": 3})
+    with pytest.raises(DataError, match="x has numbers that are not finite"):
+        tasks.write_state({"x": torch.tensor([np.nan])}, tmp_path / "bad")
+    with pytest.raises(DataError, match="no array of floating-point numbers"):
+        tasks.write_state({"x": torch.tensor([1])}, tmp_path / "bad")
+    with pytest.raises(UnavailableError, match="in the simulator"):
+        wt.run_study(make_spec(load_cluster(config).study), tmp_path / "out")
+
+
+def test_algorithms_that_need_our_gradients_are_refused() -> None:
+    with pytest.raises(UnavailableError, match="because it corrects every gradient of a training"):
+        check_outside(Scaffold())
+    with pytest.raises(UnavailableError, match="pulls every step"):
+        check_outside(FedProx(mu=0.1))
+    check_outside(FedProx(mu=0.0))

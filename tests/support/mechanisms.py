@@ -1,0 +1,13 @@
+"""One algorithm of each mechanism: what the quick suite asks where the slow one asks all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+ONE_OF_EACH = ("multi_walk", "digest", "async_gossip", "agraf", "swift", "sync_gossip", "fedavg", "fedbuff")
+"""Walks, one model that travels, pairs, pushes, free loops, rounds, a server, and one that waits for nobody."""
+
+
+def slow_unless(quick: bool) -> list[pytest.MarkDecorator]:
+    """The marks of a case: none if it belongs in the quick suite."""
+    return [] if quick else [pytest.mark.slow]
