@@ -19,7 +19,7 @@ from walktalk.api import Audience, Callback, show_folder
 from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE, MEMBER
 from walktalk.records import TraceRow, read_history, read_trace, save_checkpoint
-from walktalk.report import open_study, page_parts, replay_data
+from walktalk.report import open_study, page_parts, replay_data, results_table
 from walktalk.runtimes.peers import (
     Cluster,
     Fleet,
@@ -32,19 +32,29 @@ from walktalk.runtimes.peers import (
     read_event_log,
     replay,
 )
-from walktalk.runtimes.peers.node.event_log import PIECE, Copy, FileServer, read_lines
+from walktalk.runtimes.peers.node.event_log import PIECE, BestCopy, Copy, FileServer, read_lines
 from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import build_graph, make_spec
 from walktalk.studies.collecting import collect, run_and_collect
-from walktalk.studies.collecting.gather import CopyFound, Gathered, _counts_in, not_written, participants, read_copy
-from walktalk.studies.collecting.outcome import Account, choose, mean_weights, measured_history
+from walktalk.studies.collecting.gather import (
+    Best,
+    CopyFound,
+    Gathered,
+    _counts_in,
+    not_written,
+    participants,
+    read_copy,
+)
+from walktalk.studies.collecting.outcome import Account, choose, choose_best, mean_weights, measured_history
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.studies.planning import build_evaluate, prepare
 
 NAMES = ["lyon", "nice", "paris"]
 
 
-def a_cluster(folder: Path, algorithm: dict[str, object], **changes: object) -> Cluster:
+def a_cluster(
+    folder: Path, algorithm: dict[str, object], also: dict[str, object] | None = None, **changes: object
+) -> Cluster:
     study = {
         "name": "collected",
         "network": {"topology": "complete", "nodes": 3},
@@ -52,6 +62,7 @@ def a_cluster(folder: Path, algorithm: dict[str, object], **changes: object) -> 
         "algorithms": [algorithm],
         "stop": {"iterations": 60},
         "evaluate": {"every": 20},
+        **(also or {}),
     }
     nodes = {
         name: {"site": name[0], "address": f"127.0.0.1:{port}"} for name, port in zip(NAMES, free_ports(3), strict=True)
@@ -84,7 +95,12 @@ class Board(Callback):
     "algorithm", [{"name": "multi_walk", "walks": 2}, {"name": "async_gossip"}], ids=lambda given: given["name"]
 )
 def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path):
-    cluster = a_cluster(tmp_path / "records", algorithm, stay=60.0)
+    also = {
+        "evaluate": {"every": 20, "validation": 0.1},
+        "objective": {"weights": "samples", "cap": 4.0, "equal_pace": True},
+        "training": {"local_steps": {"epochs": 0.2}, "batch_size": [16, 32, 8]},
+    }
+    cluster = a_cluster(tmp_path / "records", algorithm, also, stay=60.0)
     fleet = started(cluster)
     try:
         found = collect(cluster, tmp_path / "out", wait=True, seconds=20.0)
@@ -117,14 +133,35 @@ def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path
     assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0]
     assert history["test_accuracy"].notna().all()
     study = open_study(tmp_path / "out")
-    assert list(study.sites["node"]) == NAMES
-    assert study.sites["train_loss"].between(0, history["train_loss"].iloc[0]).all()
-    assert list(study.sites["train_loss"]) == pytest.approx([one.loss for one in found.nodes], rel=1e-4)
-    assert all(name in page_parts(study).sections["sites"] for name in NAMES)
+    sites, by_walk = study.sites, study.models
+    assert list(sites["node"]) == NAMES
+    assert sites["train_loss"].between(0, history["train_loss"].iloc[0]).all()
+    assert list(sites["train_loss"]) == pytest.approx([one.loss for one in found.nodes], rel=1e-4)
+    assert sites[["valid_loss", "valid_accuracy", "test_loss"]].notna().all().all()
+    walks = {f"walk {walk}" for walk in range(1, algorithm.get("walks", 0) + 1)}
+    assert (
+        set() if by_walk is None else set(by_walk["model"])
+    ) == walks  # of each walk, how good it was where it came by last
+    page = page_parts(study).sections
+    assert all(name in page["sites"] for name in NAMES)
+    assert ("Every model on every site" in page["sites"]) is bool(walks)
+
+    # whose loss it is, and the best model beside the last
+    assert study.summary["objective"] == "the mean over all samples"
+    assert "The training loss is the mean over all samples." in results_table(study.summary).note
+    assert "by valid_loss" in found.best
+    assert found.best in page["participants"]
+    best = load_file(found.model.with_name("best.safetensors"))
+    assert {name: tensor.shape for name, tensor in best.items()} == {n: t.shape for n, t in weights.items()}
+    module.load_state_dict(best, strict=True)
+    row = ready.trainer.model.layout.row(module)[None]
+    assert float(ready.trainer.measure(row)["valid_loss"]) < float(
+        ready.trainer.measure(run.initial[None])["valid_loss"]
+    )
     board = Board()
     show_folder(Audience(board), tmp_path / "out", found)
     assert [row["iteration"] for row in board.rows] == list(history["iteration"])
-    assert [site["node"] for site in board.sites] == NAMES
+    assert [site["node"] for site in board.sites if not isinstance(site.get("model"), str)] == NAMES
     assert board.ended is found
     assert study.engine == study.summary["engine"] == "peers"
     assert study.node_names == tuple(NAMES)
@@ -330,6 +367,41 @@ def a_desk(folder: Path) -> FileServer:
         lambda: copies,
         lambda row: {"weight": row[:2].view(1, 2), "bias": row[2:]} | dict(model.named_buffers()),
     )
+
+
+def test_the_best_copy_outlives_a_worse_one_and_the_node(tmp_path):
+    def best(value, place):
+        return BestCopy(Copy(torch.full((3,), place), AGGREGATE, 4), "valid_accuracy", value, int(place))
+
+    file_server = a_desk(tmp_path)
+    file_server.keep_best(None)
+    for value, place in ((0.5, 1.0), (0.8, 2.0), (0.6, 3.0)):
+        file_server.keep_best(best(value, place))
+    answer = json.loads(file_server.answer({"copy": "1"}, {}))
+    assert answer["best"] == {"role": AGGREGATE, "key": 4, "measure": "valid_accuracy", "value": 0.8, "iteration": 2}
+    again = a_desk(tmp_path)  # the next life
+    again.keep_best(best(0.7, 9.0))
+    again.put_copies()
+    found = read_copy("lyon", tmp_path / "best.safetensors")
+    assert found.best == Best("valid_accuracy", 0.8, 2)
+    assert found.weights["bias"].tolist() == [2.0]
+
+
+def test_the_best_of_a_cluster_is_an_aggregates_or_the_mean_of_members():
+    def copy(node, role, key, value, weight):
+        return CopyFound(node, {"w": torch.tensor([weight])}, role, key, 1.0, Best("valid_loss", value, 30))
+
+    known = Account(NAMES, [TraceRow(0.0, 0, "trained")] * 60, {}, "walks")
+    members = [copy("lyon", MEMBER, 0, 0.4, 1.0), copy("nice", MEMBER, 1, 0.2, 3.0)]
+    mean = choose_best(members, known)
+    assert mean.weights["w"].tolist() == [2.0]
+    assert mean.words == (
+        "the mean of the copies of lyon, nice around iteration 30 of 60, by valid_loss 0.3, the mean over nodes of "
+        "what each measured last"
+    )
+    aggregates = [copy("paris", AGGREGATE, 1, 0.3, 5.0), copy("brest", AGGREGATE, 2, 0.25, 7.0)]
+    assert choose_best([*members, *aggregates], known).weights["w"].tolist() == [7.0]
+    assert choose_best([members[0]._replace(best=None)], known) is None
 
 
 def test_a_node_hands_out_its_diary_and_its_copy_and_nothing_else(tmp_path):

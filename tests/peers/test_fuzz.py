@@ -162,9 +162,11 @@ def lies(rng: random.Random, width: int) -> tuple[Message, np.ndarray | None]:
         return Message("beat", term=pick(), note=encode(view)), None
     if kind == "hello":
         return Message("hello", note=rng.randbytes(30)), None
-    entries = [(rng.randrange(4), pick(), pick(), rng.randrange(9), pick(), rng.choice(MODELS), 1) for _ in range(3)]
+    entries = [
+        (rng.randrange(4), pick(), pick(), rng.randrange(9), pick(), rng.choice(MODELS), 0.5, 1) for _ in range(3)
+    ]
     note = struct.pack("<d", rng.choice((0.0, 5.0, 1e9, 1e300, np.nan)))
-    return Message("tally", note=note + b"".join(struct.pack("<IQQBQfI", *entry) for entry in entries)), None
+    return Message("tally", note=note + b"".join(struct.pack("<IQQBQffI", *entry) for entry in entries)), None
 
 
 def test_a_cluster_survives_a_neighbour_that_says_anything(tmp_path: Path) -> None:

@@ -59,13 +59,13 @@ from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.cluster import SlowTrainer, endpoints
 
-ENTRY = struct.Struct("<IQQBQfI")
+ENTRY = struct.Struct("<IQQBQffI")
 DICE = random.Random(0)
 
 
 def tally_note(*entries: tuple[int, int, int, int, int, float, int], clock: float = 5.0) -> bytes:
-    """A tally as a neighbour would write it: node, iterations, bytes, flags, moment, loss, samples."""
-    return struct.pack("<d", clock) + b"".join(ENTRY.pack(*entry) for entry in entries)
+    """A tally as a neighbour would write it: node, iterations, bytes, flags, moment, loss, samples; no score."""
+    return struct.pack("<d", clock) + b"".join(ENTRY.pack(*entry[:6], math.nan, entry[6]) for entry in entries)
 
 
 @contextmanager
@@ -457,7 +457,9 @@ def test_a_training_that_diverges_is_left_out(tmp_path: Path) -> None:
         node._begin()
         work, before = node.training.queue.current, node.models.interpreter.read(0, "model")
         assert work is not None
-        node.training.trained(Outcome(work, torch.full((node.models.tensors.width,), math.nan), None, loss=math.nan))
+        node.training.trained(
+            Outcome(work, torch.full((node.models.tensors.width,), math.nan), None, measured={"train_loss": math.nan})
+        )
         np.testing.assert_array_equal(node.models.interpreter.read(0, "model"), before)
         assert node.status()["diverged"] == 1
         assert "NaN" not in json.dumps(node.status())

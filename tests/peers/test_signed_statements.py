@@ -20,7 +20,7 @@ from walktalk.runtimes.semantics import Stop
 from walktalk.testing.cluster import done
 
 NAMES = ("a", "b", "c")
-ENTRY = struct.Struct("<IQQBQfI")
+ENTRY = struct.Struct("<IQQBQffI")
 DICE = random.Random(0)
 
 
@@ -51,6 +51,21 @@ def train(tally: Tally, iterations: int) -> None:
     tally.add(iterations, 1000)
 
 
+@pytest.mark.parametrize(("nodes", "known"), [(0, 1), (3, 3)])
+def test_a_large_cluster_has_room_for_everybodys_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, known: int
+) -> None:
+    """With room for 4,096 whatever its size, what the 4,097th said never held."""
+    monkeypatch.setattr("walktalk.runtimes.peers.identity.signed_statements.KNOWN", 1)
+    make_certificates(tmp_path, dict.fromkeys(NAMES, ()))
+    names = dict(enumerate(NAMES))
+    words = SignedStatements("test", lambda: credentials(tmp_path, "a"), lambda number: names[number], nodes)
+    for name in NAMES:
+        for chain in words_of(tmp_path, name).all():
+            words.learn(chain)
+    assert len(words.all()) == known
+
+
 def test_words_are_passed_on_as_they_are(tallies: list[Tally]) -> None:
     a, b, c = tallies
     train(c, 7)
@@ -76,7 +91,7 @@ def test_one_message_of_a_member_ends_no_run(tallies: list[Tally], monkeypatch: 
     assert a.iterations == 20
     end, true, before = End(Stop(iterations=3000), a), liar._said[2], dict(a.counts)
     assert liar.words is not None
-    forged = [ENTRY.pack(node, 10**6, 10**9, 3, 100, 0.0, 10) for node in (0, 2)]
+    forged = [ENTRY.pack(node, 10**6, 10**9, 3, 100, 0.0, 0.0, 10) for node in (0, 2)]
     for told in (
         b"".join(forged),  # as if nobody signed
         b"".join(map(liar.words.signed, forged)),  # its own signature under what others are to have said
@@ -87,7 +102,7 @@ def test_one_message_of_a_member_ends_no_run(tallies: list[Tally], monkeypatch: 
             a.hear(1, struct.pack("<d", 60.0) + told)
         assert a.counts == before
         assert not end.look(60.0, {1})
-    a.hear(1, struct.pack("<d", 60.0) + liar.words.signed(ENTRY.pack(1, 10**6, 10**9, 0, 100, 0.5, 10)))
+    a.hear(1, struct.pack("<d", 60.0) + liar.words.signed(ENTRY.pack(1, 10**6, 10**9, 0, 100, 0.5, 0.5, 10)))
     assert a.iterations < 20 + FASTEST  # of itself it may lie, and is believed as far as it can train since
     assert not end.look(60.0, {1})
 

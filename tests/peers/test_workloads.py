@@ -66,7 +66,12 @@ def test_texts_of_any_length_train_on_real_processes(tmp_path: Path) -> None:
         "network": {"topology": "complete", "nodes": 3},
         "algorithms": [{"name": "multi_walk", "walks": 2}],
         "optimizer": {"lr": 0.1, "momentum": 0.0, "nesterov": False},
-        "training": {"optimizer_state": "node"},
+        "training": {
+            "optimizer_state": "node",
+            "local_steps": {"epochs": 0.5},
+            "batch_size": {"lyon": 4, "nice": 8, "paris": 10},
+        },
+        "objective": {"weights": {"lyon": 2, "nice": 1, "paris": 1}, "cap": 4.0, "equal_pace": True},
         "stop": {"iterations": 120},
         "evaluate": {"every": 60},
     }

@@ -82,6 +82,9 @@ def test_what_is_usual() -> None:
     assert make_spec({}).minimizes.weights == "published"
     assert make_spec({"task": {"name": "tests.studies.test_objective:four"}}).minimizes.weights == "samples"
     assert make_spec({"objective": "sites"}).minimizes.weights == "sites"
+    by_data = {"task": {"name": "tests.studies.test_objective:four"}, "training": {"local_steps": {"epochs": 1}}}
+    assert make_spec(by_data).minimizes.weights == "published"  # its steps weigh by samples already
+    assert make_spec({**by_data, "objective": "samples"}).minimizes.weights == "samples"
     complete = spec_mapping(make_spec({"objective": {"weights": {0: 1.5, 1: 2}, "cap": 4.0}}))
     assert make_spec(complete).minimizes.weights == {"0": 1.5, "1": 2.0}
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 import walktalk as wt
+from walktalk.api.callbacks import by_run_and_site
 from walktalk.learning import Trainer
 from walktalk.records import StudyFolder
+from walktalk.report import open_study, page_parts
 from walktalk.studies import make_spec, read_sites, run_study
 from walktalk.studies.results import sites
 
@@ -88,3 +90,31 @@ def test_of_very_many_sites_or_with_a_metric_that_a_small_one_cannot_have_there_
 def test_nothing_is_measured_where_nobody_has_the_data(monkeypatch):
     monkeypatch.setattr(Trainer, "by_node", lambda self, row: pytest.fail("nobody asked"))
     assert sites.measured_by_site(None, []) == []
+
+
+def test_every_nodes_and_walks_own_model_on_every_sites_data(tmp_path):
+    """The matrix: how good each is, by hand on those samples; on the page, in the folder and for trackers."""
+    algorithms = [wt.MultiWalk(walks=2), "local_dsgd"]
+    how = {"stop": 30, "evaluate": wt.Evaluate(every=30, members=True), "repetitions": 2, "out": tmp_path}
+    study = wt.compare(hospitals(), algorithms, wt.graphs.complete(3), **how)
+    whole, own = read_sites(StudyFolder(tmp_path).sites), read_sites(StudyFolder(tmp_path).models)
+    assert list(whole["node"]) == ["lyon", "brest", "lille"] * 2
+    assert list(own.groupby("algorithm", sort=False)["model"].unique().map(list)) == [
+        ["walk 1", "walk 2"],
+        ["lyon", "brest", "lille"],
+    ]
+    trainer, record = study.result.trainer, study.runs[-2].record
+    assert (record.label, record.repetition) == ("local_dsgd", 0)
+    task = trainer.task
+    for (model, node), row in own[own["algorithm"] == "local_dsgd"].set_index(["model", "node"]).iterrows():
+        module = trainer.module(record.members[task.names.index(model)])
+        part = task.parts[task.names.index(node)]
+        loss = torch.nn.functional.cross_entropy(module(task.inputs[part]), task.targets[part])
+        assert row["train_loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    assert not study.runs[-1].record.members  # of the first repetition alone
+    page = page_parts(open_study(tmp_path)).sections["sites"]
+    assert "Every model on every site" in page
+    assert ">walk 2<" in page
+    rows = [row for table in (study.sites, study.models) for row in table.to_dict("records")]
+    values = dict(value for _, of in by_run_and_site(rows) for value in of.items())
+    assert {"site/lyon/train_loss", "site/lyon/walk 2/train_loss", "site/brest/lille/test_accuracy"} <= values.keys()

@@ -9,16 +9,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.settings import misfit
 from walktalk.records import HistoryRow, folder_name, yaml_text
 from walktalk.studies import Progress, StudySpec
 from walktalk.studies.spec import spec_mapping
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Callback:
@@ -46,7 +43,8 @@ class Callback:
         """At the end, where it was measured: how good each algorithm's model is at every site.
 
         Args:
-            sites: A row for each algorithm and site: algorithm, node, samples, train_loss, and what else was measured.
+            sites: A row for each algorithm and site: algorithm, node, samples, train_loss, and what else was measured;
+                with `model` where it is the own model of a node or walk, not what the algorithm puts out.
         """
 
     def on_warning(self, words: str) -> None:
@@ -128,10 +126,15 @@ class Audience:
                 one.on_warning(words)
             one.on_progress(progress)
 
-    def ended(self, result: Any, sites: pd.DataFrame | None = None) -> None:
-        """Call `on_end` of all callbacks with the result, after `on_sites` where something was measured at sites."""
-        found = getattr(result, "sites", None) if sites is None else sites
-        rows = [] if found is None else [{str(k): v for k, v in row.items()} for row in found.to_dict("records")]
+    def ended(self, result: Any, measured: Any = None) -> None:
+        """Call `on_end` of all callbacks with the result, after `on_sites` where something was measured at sites.
+
+        Args:
+            result: What `on_end` is given.
+            measured: What has `sites` and `models`, tables of what was measured at sites; None: nothing was.
+        """
+        tables = [t for name in ("sites", "models") if (t := getattr(measured, name, None)) is not None]
+        rows = [{str(k): v for k, v in row.items()} for table in tables for row in table.to_dict("records")]
         for one in self.members:
             if rows:
                 one.on_sites(rows)
@@ -187,12 +190,16 @@ def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def by_run_and_site(sites: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, float]]]:
-    """What was measured at each site, for the run that it is of: `site/lyon/train_loss` and the like."""
+    """What was measured at each site, for the run that it is of: `site/lyon/train_loss` and the like.
+
+    Of the own model of a node or walk: `site/lyon/walk 2/train_loss`.
+    """
     for row in sites:
-        measured = {key: value for key, value in row.items() if key not in ("algorithm", "node", "samples")}
+        measured = {key: value for key, value in row.items() if key not in ("algorithm", "node", "samples", "model")}
+        of_model = f"{row['model']}/" if isinstance(row.get("model"), str) and row["model"] else ""
         numbers = {key: float(value) for key, value in measured.items() if not math.isnan(float(value))}
         run = run_name({"algorithm": row["algorithm"], "repetition": row.get("repetition", 0)})
-        yield run, {f"site/{row['node']}/{key}": value for key, value in numbers.items()}
+        yield run, {f"site/{row['node']}/{of_model}{key}": value for key, value in numbers.items()}
 
 
 def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walktalk.api.callbacks import Audience, row_mapping
 from walktalk.core.plugins import plugins_may_be_absent
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers import Node
 
 LOOK_EVERY = 2.0  # seconds, at a node
+
+
+class SitesLeft(NamedTuple):
+    """What a study has left of how good models are on every site's data."""
+
+    sites: Any
+    models: Any
 
 
 def show_folder(audience: Audience, folder: Path, result: Any) -> None:
@@ -37,7 +44,7 @@ def show_folder(audience: Audience, folder: Path, result: Any) -> None:
             for repetition in range(spec.repetitions):
                 for row in read_history(place.run(algorithm.title, repetition).history).to_dict("records"):
                     audience.show({str(name): value for name, value in row.items()})
-        audience.ended(result, read_sites(place.sites))
+        audience.ended(result, SitesLeft(read_sites(place.sites), read_sites(place.models)))
 
 
 @contextmanager

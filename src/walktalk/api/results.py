@@ -295,6 +295,11 @@ class Compared:
         return self.result.summary
 
     @property
+    def models(self) -> pd.DataFrame | None:
+        """How good the own model of every node or walk is on every site's data, with `evaluate.members`; or None."""
+        return self.result.models
+
+    @property
     def sites(self) -> pd.DataFrame | None:
         """How good each algorithm's model is on every site's data: what `sites.csv` has; None: not measured."""
         return self.result.sites

@@ -95,7 +95,7 @@ def train(
         result = run_to_end(base, options, audience)
         assert result.trainer is not None
         run = Run(result.runs[0], result.trainer, base, result.folder, options.engine)
-        audience.ended(run, result.sites)
+        audience.ended(run, result)
     return run
 
 
@@ -131,7 +131,7 @@ def compare(
     audience = Audience(options.callbacks)
     with audience.attending(base.spec), errors_name_arguments():
         compared = Compared(run_to_end(base, options, audience), base)
-        audience.ended(compared)
+        audience.ended(compared, compared)
     return compared
 
 

@@ -138,6 +138,8 @@ def print_collected(collected: Collected, page: Path) -> None:
     typer.echo(f"\n{done:,} iterations of {len(collected.nodes)} nodes{away}.")
     typer.echo(f"The run {'is still going on' if collected.state == 'running' else f'is {collected.state}'}.")
     typer.echo(f"The model is {collected.copy}.")
+    if collected.best:
+        typer.echo(f"The best model is {collected.best}; it is beside the other, as best.safetensors.")
     typer.echo(f"Model    {collected.model}")
     typer.echo(f"Report   {page}")
 

@@ -191,7 +191,7 @@ def run(
                     )
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder, engine)}") from stop
-        audience.ended(result)
+        audience.ended(result, result)
         report = write_report(folder)
         print_results(result.summary, folder, report)
         if engine == "sim" and not resume:  # else some of it was done before
@@ -216,7 +216,7 @@ def _sweep(specs: Mapping[str, StudySpec], folder: Path, audience: Audience, how
                     result = run_study(spec, folder / spec.name, progress=progress, **how)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt(f"stopped; go on with: {again}") from stop
-            audience.ended(result)
+            audience.ended(result, result)
         write_report(folder / spec.name)
         summaries.append(result.summary)
     table = runs_table(list(specs.values()), summaries)

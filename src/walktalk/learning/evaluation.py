@@ -356,6 +356,22 @@ class Evaluator:
             found.append(line)
         return found
 
+    def every_model_by_node(self, rows: Tensor) -> list[dict[str, Any]]:
+        """Measures several models on every node's own data; a list with one number for each."""
+        found = []
+        most = -(-EVALUATION_SAMPLES // self.task.nodes)
+        names = self.task.names or range(self.task.nodes)
+        for node, (name, part) in enumerate(zip(names, self.task.parts, strict=True)):
+            own = self._some_of(torch.as_tensor(part, device=self.device), most)
+            losses = self.losses(rows, only(self.inputs, own), only(self.targets, own))
+            line: dict[str, Any] = {"node": name, "samples": len(part), "train_loss": losses.tolist()}
+            if self.test is not None and self.task.test_parts is not None and self.lengths is None:
+                line |= {
+                    key: values.tolist() for key, values in self.tested(rows, self._test_of(node, self.test)).items()
+                }
+            found.append(line)
+        return found
+
     def _in_pieces(self, rows: Tensor, inputs: Samples, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Measure as many rows at once as fit."""
         per_sample = max(inputs.shape[1:].numel(), 256)

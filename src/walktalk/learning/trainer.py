@@ -386,6 +386,13 @@ class Trainer:
         numbers = self.private.numbers(states.to(rows.device))
         return self.evaluator.with_own([self.private.whole(rows, own) for own in numbers])
 
+    def every_model_by_node(self, rows: Tensor) -> list[dict[str, Any]]:
+        """Models on every node's own data, as `by_node` has them; a list with one number for each model.
+
+        Of a node's samples an even choice is measured on, as many as its share of those of an evaluation.
+        """
+        return self.evaluator.every_model_by_node(rows.to(self.device))
+
     def by_node(self, row: Tensor, states: Tensor | None = None) -> list[dict[str, Any]]:
         """One model on every node's own data: its name or number, samples, loss, and what its own test samples say.
 

@@ -3,6 +3,7 @@
 spec.yaml      the whole specification; the same text means the same study
 history.csv    every evaluation of every run
 sites.csv      how good each algorithm's model is on every site's data
+models.csv     the same of the own model of every node or walk
 summary.json   who won, and under which circumstances
 figures/       PNG, SVG and PDF
 report.html    all of it on one page, to explore
@@ -62,6 +63,11 @@ class StudyFolder:
         return self.path / "sites.csv"
 
     @property
+    def models(self) -> Path:
+        """How good the own model of every node or walk is on every site's data; there where that was measured."""
+        return self.path / "models.csv"
+
+    @property
     def summary(self) -> Path:
         """Who won on each axis, settings and versions."""
         return self.path / "summary.json"
@@ -83,7 +89,7 @@ class StudyFolder:
 
     def records(self) -> tuple[Path, ...]:
         """All that a study's runs write; figures and page are drawn from it."""
-        return self.runs, self.history, self.sites, self.summary, self.spec
+        return self.runs, self.history, self.sites, self.models, self.summary, self.spec
 
     def begun(self) -> bool:
         """Whether anything lies here that took time to make."""
@@ -382,7 +388,7 @@ def _move(folder: StudyFolder) -> None:
             if old.is_dir():
                 shutil.rmtree(old)
             os.replace(made, old)
-        elif old == folder.sites:
+        elif old in (folder.sites, folder.models):
             old.unlink(missing_ok=True)  # of the old models
     (new.path / WHOLE).unlink()
     shutil.rmtree(new.path)

@@ -97,6 +97,11 @@ class Study:
         return None if self.running is not None else read_sites(self.folder.sites)
 
     @cached_property
+    def models(self) -> pd.DataFrame | None:
+        """How good nodes' or walks' own models are on every site's data; None where that was not measured."""
+        return None if self.running is not None else read_sites(self.folder.models)
+
+    @cached_property
     def algorithms(self) -> dict[str, Described]:
         """What is known of the algorithms, by label: as the folder says, or from the specification."""
         said = algorithms_of(self.summary)

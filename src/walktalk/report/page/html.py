@@ -76,7 +76,10 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "story": sections.conclusion_html(told._replace(cards=[]) if kind == "cluster" else told, names),
         "algorithms": sections.algorithms_html(names),
         "results": results_html(summary, finished, study.time),
-        "sites": sites_html(study.sites, names, study.cluster is not None),
+        "sites": sections.together(
+            sites_html(study.sites, names, study.cluster is not None),
+            sections.models_html(study.models, names, study.cluster is not None),
+        ),
         "participants": participants_html(study.cluster),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -252,7 +252,8 @@ def participants_html(cluster: Mapping[str, Any] | None) -> Html:
     rows = [tag("tr", tag("th", node["name"], scope="row"), *_cells(node, located)) for node in nodes]
     table = tag("table", head, tag("tbody", *rows), class_="results")
     frame = tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="Nodes that took part")
-    model = f"The model is {cluster['copy']}."
+    best = f" The best that nodes have had is {cluster['best']}." if cluster.get("best") else ""
+    model = f"The model is {cluster['copy']}.{best}"
     note = "A loss is what nodes measured on their own data, of models that had just come to them. No data left a node."
     return together(tag("p", model, class_="intro"), frame, tag("p", note, class_="note"))
 
@@ -276,6 +277,11 @@ OF_STUDY = (
     "The model that each algorithm puts out, in the first repetition, on the training data of every site; accuracy and "
     "test loss where sites have test samples of their own."
 )
+OWN_OF_STUDY = (
+    "The own model of every node, or of every walk, in the end of the first repetition, on some samples of every site."
+)
+OWN_OF_CLUSTER = "The walk that every node measured last, of each walk that came to it, on its own data."
+NOT_A_MEASURE = ("algorithm", "model", "node", "samples")
 OF_CLUSTER = "Every node measured, on its own data, the model that had come to it last. No data left a node."
 
 
@@ -311,6 +317,36 @@ def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster
     return together(frame, tag("p", f"{whose}{few}", class_="note"))
 
 
+def models_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster: bool) -> Html:
+    """A table for each algorithm: the own model of every node or walk, on every site's data.
+
+    Args:
+        table: as `models.csv` has it.
+        names: of the algorithms.
+        of_cluster: whether nodes measured themselves, each the walks that came to it.
+    """
+    if table is None:
+        return Html("")
+    whole = [str(key) for key in table.columns if key not in NOT_A_MEASURE and table[key].notna().all()]
+    shown = [label for label in names if (table["algorithm"] == label).any()] if len(table) else []
+    if not whole or not shown:
+        return Html("")
+    key = "test_accuracy" if "test_accuracy" in whole else whole[0]
+    tables = [tag("h3", f"Every model on every site's data: {_measured_name(key).lower()}")]
+    for label in shown:
+        of = table[table["algorithm"] == label].pivot_table(index="model", columns="node", values=key, sort=False)
+        head = tag("tr", *(_head(text, place) for place, text in enumerate(["Model", *map(str, of.columns)])))
+        rows = [
+            tag("tr", tag("th", model, scope="row", data_sort=model), *map(_cell(key), of.loc[model]))
+            for model in of.index
+        ]
+        caption = [tag("caption", names[label].name)] if len(shown) > 1 else []
+        body = tag("table", *caption, tag("thead", head), tag("tbody", *rows), class_="results sortable")
+        tables.append(tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Models by site"))
+    tables.append(tag("p", OWN_OF_CLUSTER if of_cluster else OWN_OF_STUDY, class_="note"))
+    return together(*tables)
+
+
 def _measured_name(key: str) -> str:
     return {"train_loss": "Loss", "test_accuracy": "Accuracy (%)", "test_loss": "Test loss"}.get(
         key, key.replace("_", " ").capitalize()
@@ -321,12 +357,19 @@ def _site_row(name: str, samples: int | None, values: Mapping[tuple[str, str], f
     first = tag("th", name, scope="row", data_sort=name)
     cells = [tag("td", "" if samples is None else f"{samples:,}", data_sort=str(samples or ""))]
     for (_, key), value in values.items():
-        if value is None or not math.isfinite(value):
-            cells.append(tag("td", "–", data_sort=""))
-        else:
-            text = f"{100 * value:.1f}" if is_share(key) else f"{value:.3g}"
-            cells.append(tag("td", text, data_sort=str(value)))
+        cells.append(_cell(key)(value))
     return tag("tr", first, *cells)
+
+
+def _cell(key: str) -> Callable[[float | None], Html]:
+    """Shows a number of what was measured, as a share where it is one."""
+
+    def shown(value: float | None) -> Html:
+        if value is None or not math.isfinite(value):
+            return tag("td", "–", data_sort="")
+        return tag("td", f"{100 * value:.1f}" if is_share(key) else f"{value:.3g}", data_sort=str(value))
+
+    return shown
 
 
 def _worst(key: str, values: pd.Series) -> float:

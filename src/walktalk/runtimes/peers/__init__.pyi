@@ -16,6 +16,7 @@ from .identity.certificates import valid_until as valid_until
 from .identity.handshake import facts_of as facts_of
 from .node.checkpoints import CHECKPOINT as CHECKPOINT
 from .node.checkpoints import finished_before as finished_before
+from .node.event_log import BEST as BEST
 from .node.event_log import COPY as COPY
 from .node.event_log import FILES as FILES
 from .node.event_log import Copy as Copy
@@ -37,6 +38,7 @@ from .node.roster import from_text as from_text
 from .node.roster import signed_entry as signed_entry
 from .node.state import NodeSetup as NodeSetup
 from .node.state import TrainingRequest as TrainingRequest
+from .node.tally import packed_count as packed_count
 from .node.training import METRIC as METRIC
 from .operations.cluster import Cluster as Cluster
 from .operations.cluster import Place as Place
@@ -71,6 +73,7 @@ from .operations.replaying import read_event_log as read_event_log
 from .operations.replaying import read_lives as read_lives
 from .operations.replaying import replay as replay
 from .relay.server import Relay as Relay
+from .wire.connections import Connections as Connections
 from .wire.link import Link as Link
 from .wire.link import Listener as Listener
 from .wire.local import VERSION as VERSION

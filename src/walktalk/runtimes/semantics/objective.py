@@ -73,9 +73,20 @@ class Objective:
         largest = max(self.weights.values())
         return tuple(self._declared(name, nodes, largest) for name in nodes)
 
-    def count(self, samples: int, name: str) -> int:
-        """How much one node counts, which knows nothing of the others."""
-        return self.counts([samples], [name])[0]
+    def count(self, samples: int, names: Sequence[str]) -> int:
+        """How much one node counts, which knows nothing of the others.
+
+        Args:
+            samples: How many it has.
+            names: What it may be called where weights are declared: its own name, or that of its part of the data.
+        """
+        known = [name for name in names if isinstance(self.weights, Mapping) and name in self.weights]
+        return self.counts([samples], [*known, *names][:1])[0]
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether somebody has said what each node counts, so that none need tell how many samples it has."""
+        return isinstance(self.weights, Mapping)
 
     def _declared(self, name: str, nodes: Sequence[str], largest: float) -> int:
         assert isinstance(self.weights, Mapping)

@@ -7,6 +7,7 @@ from .measurements import Measurement as Measurement
 from .measurements import RowTrainer as RowTrainer
 from .measurements import averaging_of as averaging_of
 from .measurements import is_better as is_better
+from .measurements import measured_by as measured_by
 from .measurements import parameters_of as parameters_of
 from .measurements import steps_of as steps_of
 from .waves import EvaluateStep as EvaluateStep

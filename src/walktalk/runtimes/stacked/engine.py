@@ -129,6 +129,15 @@ class Engine:
         simulation = self.simulations[run]
         return self.executor.blend([(self.planner.rows[run, value], weight) for value, weight in simulation.output()])
 
+    def members(self, run: int) -> dict[int, Tensor]:
+        """The model of every member of a run, a node or a walk, by its number."""
+        found = self.simulations[run].interpreter.output.members
+        rows = self.planner.rows
+        return {
+            key: self.executor.blend([(rows[run, value], weight) for value, weight in found[key]])
+            for key in sorted(found)
+        }
+
     def living(self, run: int) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
         """Everything that the rest of a run depends on: its living models and optimizer states, and their numbers.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from walktalk.core.errors import StudyError
 from walktalk.core.plugins import plugins_may_be_absent
@@ -27,6 +27,7 @@ from walktalk.records import (
     write_history,
 )
 from walktalk.runtimes.peers import (
+    BEST,
     RECORDS,
     Cluster,
     Node,
@@ -46,7 +47,7 @@ from walktalk.studies.collecting.gather import (
     participants,
     state_of,
 )
-from walktalk.studies.collecting.outcome import Account, Valid, choose, measured_history
+from walktalk.studies.collecting.outcome import Account, Valid, choose, choose_best, measured_history
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.studies.planning import RunRecord, build_evaluate
 from walktalk.studies.results import study_result, trace_columns
@@ -66,6 +67,19 @@ class Collected:
     copy: str  # which copy the model is, and why, in words
     nodes: list[Participant]
     summary: dict[str, Any]
+    best: str = ""  # which copies the best model is, that nodes have kept beside the last; "": none
+
+
+class Models(NamedTuple):
+    """What a cluster has come to: its model, and the best that it has had."""
+
+    last: Valid
+    best: Valid | None  # None: nobody was asked to keep it
+
+    @property
+    def best_words(self) -> str:
+        """Which copies the best model is; "" where there is none."""
+        return "" if self.best is None else self.best.words
 
 
 def collect(
@@ -109,6 +123,7 @@ def collect(
                 raise StudyError(_nobody(cluster))
             found = [*gathered.fetch_copies(caller, spec.evaluate.model), *gathered.copies_from_folders()]
             copies = [gathered.placed_copy(copy) for copy in found]
+            kept = [*gathered.fetch_best(caller), *gathered.copies_from_folders(BEST)]
             nodes = participants(cluster, gathered, written)
             trace = merge([row for life in lives for row in life] for lives in written.values())
             states = {one.name: one.state for one in nodes}
@@ -116,15 +131,15 @@ def collect(
             known = Account(
                 list(cluster.nodes), trace, states, described.family, spec.evaluate.model, unseen.iterations
             )
-            valid = choose(copies, known)
+            models = Models(choose(copies, known), choose_best([gathered.placed_copy(copy) for copy in kept], known))
             with opened_folder(out, dump_spec(spec), **taking) as folder:
                 here = folder.run(spec.algorithms[0].title, 0)
                 _keep_event_logs(Path(place), here)
-                result = _write(spec, cluster, here, trace, valid, nodes, folder, roster, unseen)
+                result = _write(spec, cluster, here, trace, models, nodes, folder, roster, unseen)
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
     model = Path(out) / here.model.relative_to(folder.path)
-    return Collected(Path(out), model, state_of(nodes), valid.words, nodes, result)
+    return Collected(Path(out), model, state_of(nodes), models.last.words, nodes, result, models.best_words)
 
 
 def check_out(
@@ -214,7 +229,7 @@ def _write(
     cluster: Cluster,
     here: RunFolder,
     trace: list[TraceRow],
-    valid: Valid,
+    models: Models,
     nodes: list[Participant],
     folder: Any,
     roster: Roster,
@@ -226,16 +241,20 @@ def _write(
         writer.write(trace_columns(trace))
     history = measured_history(trace, label, build_evaluate(spec), spec.algorithms[0].protocol().privacy, unseen)
     write_history(here.history, history, RUN_COLUMNS)
-    save_checkpoint(here.model, valid.weights, {"run": label, "copy": valid.words})
+    save_checkpoint(here.model, models.last.weights, {"run": label, "copy": models.last.words})
+    if models.best is not None:
+        save_checkpoint(here.best, models.best.weights, {"run": label, "copy": models.best.words})
     trainings = unseen.iterations + sum(row.event == "trained" for row in trace)
     record = RunRecord(label, 0, history, trainings=trainings, nodes=len(nodes))
     deployed: dict[str, Any] = {
         "name": cluster.name,
         "state": state_of(nodes),
-        "copy": valid.words,
+        "copy": models.last.words,
         "nodes": as_facts(nodes),
         "iterations": trainings,
     }
+    if models.best is not None:
+        deployed["best"] = models.best.words
     if roster.changed:
         joined = {name: list(roster.entries[name].neighbours) for name in cluster.joined}
         deployed["changes"] = {"joined": joined, "left": [n for n in cluster.nodes if _has_left(roster, n)]}
@@ -245,6 +264,11 @@ def _write(
         | one.metrics
         for one in nodes
         if one.loss is not None
+    ]
+    sites += [
+        {"algorithm": label, "node": one.name, "samples": one.samples, **measured, "model": walk}
+        for one in nodes
+        for walk, measured in one.by_walk.items()
     ]
     return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}, sites=sites).summary
 

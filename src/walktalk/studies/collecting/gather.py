@@ -17,6 +17,7 @@ from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
 from walktalk.runtimes.peers import (
+    BEST,
     CHECKPOINT,
     COPY,
     FILES,
@@ -27,6 +28,7 @@ from walktalk.runtimes.peers import (
     OperatorConnection,
     read_lives,
 )
+from walktalk.runtimes.stacked import is_better
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
@@ -35,6 +37,14 @@ LARGEST = 2**36  # bytes of a copy of a model: beyond, a node says nonsense
 LARGEST_LOG = 2**32  # bytes of all parts of a node's event log, compressed but for the last: years
 MOST = 10**15  # trainings of a node, or bytes that it sent: beyond, whoever says so says nonsense
 SPARE = 2  # of the room that is left on the disk at most one part in so many is filled by one node
+
+
+class Best(NamedTuple):
+    """What a node's copy was judged by, which is the best that it has had."""
+
+    measure: str
+    value: float  # of that measure: the mean over nodes, as far as the node knew
+    iteration: int  # when it was measured
 
 
 class Counts(NamedTuple):
@@ -52,6 +62,7 @@ class CopyFound(NamedTuple):
     role: str
     key: int
     moment: float  # when it was written, by the node's clock
+    best: Best | None = None  # where it is the best that the node has had: by what
 
 
 @dataclass
@@ -82,7 +93,7 @@ class Gathered:
 
     def _fetch_event_log(self, caller: OperatorConnection, name: str, answer: Mapping[str, Any]) -> bool:
         """Fetch what a node has more of its event log than is here; whether all of it came."""
-        files = {file: size for file, size in _files(answer).items() if file != COPY}
+        files = {file: size for file, size in _files(answer).items() if file not in (COPY, BEST)}
         if not files:
             return True
         if why := self._too_much(sum(files.values()), LARGEST_LOG):
@@ -111,10 +122,20 @@ class Gathered:
         rest = (name for name in holders if name not in chosen)
         return [copy for name in rest if (copy := self._fetch_copy(caller, name)) is not None]
 
-    def _fetch_copy(self, caller: OperatorConnection, name: str) -> CopyFound | None:
+    def fetch_best(self, caller: OperatorConnection) -> list[CopyFound]:
+        """Fetch the best copies that those have had that answer: of aggregators the best alone, else of everybody."""
+        holders = {name: answer["best"] for name, answer in self.answered.items() if answer.get("best")}
+        chosen = best_aggregate(
+            [(name, best["role"], best["measure"], best["value"]) for name, best in holders.items()]
+        )
+        names = list(holders) if chosen is None else [chosen]
+        found = (self._fetch_copy(caller, name, BEST) for name in names)
+        return [copy for copy in found if copy is not None]
+
+    def _fetch_copy(self, caller: OperatorConnection, name: str, file: str = COPY) -> CopyFound | None:
         answer = caller.ask([name], RECORDS, SECONDS_FOR_A_COPY, copy=1)[name]
-        size = _files(answer or {}).get(COPY)
-        path = self.folder / name / COPY
+        size = _files(answer or {}).get(file)
+        path = self.folder / name / file
         path.unlink(missing_ok=True)
         if size is None:
             return None
@@ -123,7 +144,7 @@ class Gathered:
             return None
         if size > WORTH_A_WORD:
             self.say(f"{name}: {size / 1e6:,.1f} MB of its copy of the model")
-        return read_copy(name, path) if caller.fetch(name, COPY, size, path) else None
+        return read_copy(name, path) if caller.fetch(name, file, size, path) else None
 
     def _too_much(self, size: int, most: int) -> str:
         """Why so many bytes of one node are not fetched; "" where they are."""
@@ -168,9 +189,9 @@ class Gathered:
         lives = [read_lives(self.cluster.folder / name)[-1:] for name in self.cluster.nodes]
         return any(row.event == "over" for life in lives for rows in life for row in rows)
 
-    def copies_from_folders(self) -> list[CopyFound]:
+    def copies_from_folders(self, file: str = COPY) -> list[CopyFound]:
         """Read the copies of nodes that do not answer."""
-        found = (read_copy(name, self.folder / name / COPY) for name in sorted(self.from_folder))
+        found = (read_copy(name, self.folder / name / file) for name in sorted(self.from_folder))
         return [copy for copy in found if copy is not None]
 
     def lives(self) -> dict[str, list[list[TraceRow]]]:
@@ -203,11 +224,25 @@ def _placed(row: TraceRow, places: Mapping[int, int]) -> TraceRow:
     return row._replace(node=node, peer=peer, walk=walk)
 
 
+def best_aggregate(holders: Iterable[tuple[str, str, str, float]]) -> str | None:
+    """The node whose best aggregate is the best of all; None where nobody aggregates.
+
+    Args:
+        holders: of each node its name, the role of its copy, and by which measure it is how good.
+    """
+    found: tuple[str, float] | None = None
+    for name, role, measure, value in holders:
+        if role == AGGREGATE and (found is None or is_better(measure, value, found[1])):
+            found = name, value
+    return None if found is None else found[0]
+
+
 def read_copy(name: str, path: Path) -> CopyFound | None:
     """Read a node's copy; None where there is none, or it is damaged."""
     try:
         weights, facts = load_checkpoint(path)
-        return CopyFound(name, weights, str(facts["role"]), int(facts["key"]), float(facts["moment"]))
+        best = Best(facts["measure"], float(facts["value"]), int(facts["iteration"])) if "measure" in facts else None
+        return CopyFound(name, weights, str(facts["role"]), int(facts["key"]), float(facts["moment"]), best)
     except (StudyError, KeyError, TypeError, ValueError):
         return None
 
@@ -261,9 +296,10 @@ class Participant:
     samples: int  # of its data, as far as it has measured on them
     loss: float | None  # of the model that it measured last, on its own data; None: it has measured none
     accuracy: float | None  # likewise, on its own test samples
-    metrics: dict[str, float]  # likewise, what its own loop has measured
+    metrics: dict[str, float]  # likewise, what else it has measured, or its own loop
     iterations: int
     bytes: int  # that it sent
+    by_walk: dict[str, dict[str, float]]  # what it measured last of each walk that came to it
     source: str  # whence this is known: the node's answer, its folder, or what others say
 
 
@@ -275,6 +311,7 @@ def participants(
     for name, place in cluster.nodes.items():
         lives, answers = written.get(name, []), name in gathered.answered
         rows = [row for life in lives for row in life]
+        measured = _last(rows)
         known = "its answer" if answers else "its folder" if name in gathered.from_folder else "an earlier answer"
         told = gathered.told(name)
         iterations, sent = sum(row.event == "trained" for row in rows), sum(_sent(row) for row in rows)
@@ -288,15 +325,39 @@ def participants(
                 round(sum(life[-1].time - life[0].time for life in lives), 3),
                 len(lives),
                 max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
-                _last(rows, "loss"),
-                _last(rows, "accuracy"),
-                _metrics(rows),
+                measured.get("train_loss"),
+                measured.get("test_accuracy"),
+                _metrics(measured),
                 max(iterations, told.iterations) if more else iterations,
                 max(sent, told.bytes) if more else sent,
+                {f"walk {row.walk}": numbers_of(row) for row in rows if row.event == "measured" and row.walk > 0},
                 "what others say" if more else known if rows or any(told) else "",
             )
         )
     return found
+
+
+def _last(rows: Sequence[TraceRow]) -> dict[str, float]:
+    """What a node measured last, number by number."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.event == "measured":
+            found |= numbers_of(row)
+    return found
+
+
+def numbers_of(row: TraceRow) -> dict[str, float]:
+    """What a node measured, as far as it is numbers: its answer comes from elsewhere. By the names of a history."""
+    said = row.detail if isinstance(row.detail, dict) else {}
+    sound = {name: float(value) for name, value in said.items() if type(value) in (int, float) and math.isfinite(value)}
+    names = {"loss": "train_loss", "accuracy": "test_accuracy"}
+    known = {usual: sound[name] for name, usual in names.items() if name in sound}
+    others = sorted(name for name in sound if name.startswith(METRIC))[:METRICS]  # of a few
+    return known | {name.removeprefix(METRIC): sound[name] for name in others}
+
+
+def _metrics(measured: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in measured.items() if key not in ("train_loss", "test_accuracy")}
 
 
 def not_written(members: Sequence[Participant], trace: Sequence[TraceRow]) -> Counts:
@@ -305,30 +366,18 @@ def not_written(members: Sequence[Participant], trace: Sequence[TraceRow]) -> Co
     return Counts(max(0, iterations), max(0, sum(one.bytes for one in members) - sum(_sent(row) for row in trace)))
 
 
-def _last(rows: Sequence[TraceRow], what: str) -> float | None:
-    """What a node measured last, as far as it is a number: its answer comes from elsewhere."""
-    found = [row.detail.get(what) for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
-    sound = [float(value) for value in found if isinstance(value, int | float) and math.isfinite(value)]
-    return sound[-1] if sound else None
-
-
-def _metrics(rows: Sequence[TraceRow]) -> dict[str, float]:
-    """What a node's own loop has measured last, by name; of a few, as its answer comes from elsewhere."""
-    said = [row.detail for row in rows if row.event == "measured" and isinstance(row.detail, dict)]
-    names = sorted({name for detail in said for name in detail if name.startswith(METRIC)})[:METRICS]
-    found = {name.removeprefix(METRIC): _last(rows, name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def state_of(members: Sequence[Participant]) -> str:
     """How the run is: running, finished, or stopped before its end."""
     states = {one.state for one in members}
     return "running" if "training" in states else "finished" if "finished" in states else "stopped"
 
 
+IN_SITES = ("by_walk",)  # what stands in `sites.csv` alone
+
+
 def as_facts(members: Sequence[Participant]) -> list[dict[str, Any]]:
     """The nodes' parts as they stand in `summary.json`."""
-    return [asdict(one) for one in members]
+    return [{key: value for key, value in asdict(one).items() if key not in IN_SITES} for one in members]
 
 
 def _state(lives: Sequence[Sequence[TraceRow]], answers: bool) -> str:

@@ -1,8 +1,8 @@
 """What comes out of a deployment: its history, and which of the nodes' copies is the run's model.
 
 The history is what nodes measured, each on its own data, of models that had just come to it. Nobody sees all the data,
-so a row's loss is the mean over the nodes that live, weighted by their samples, of what each measured last; likewise
-the accuracy, over those that have test samples. Nothing but these numbers leaves a node.
+so a row's loss is the mean over the nodes that live, by the weights of the study's objective, of what each measured
+last; likewise the accuracy, by samples, over those that have test samples. Nothing but these numbers leaves a node.
 
 The model of walks that are mixed is the aggregator's copy, of the highest term where several nodes have aggregated.
 Where that cannot be had, and where nobody aggregates, as in gossip: the mean of the members' latest copies.
@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from walktalk.protocols import AGGREGATE, HEADER_BYTES
 from walktalk.records import HistoryRow, TraceRow
 from walktalk.runtimes.peers import METRIC
 from walktalk.runtimes.semantics import Evaluate, screening
-from walktalk.studies.collecting.gather import CopyFound, Counts
+from walktalk.studies.collecting.gather import CopyFound, Counts, best_aggregate
 from walktalk.transforms.rules import Privacy, rule_named
 
 
@@ -71,13 +72,13 @@ class MeasuredHistory:
         if not self._measured:
             return
         there = self._measured.values()
-        loss = _mean([(one.get("loss", math.nan), one["samples"]) for one in there])  # who has no number diverged
+        loss = _mean([(one.get("loss", math.nan), _weight(one)) for one in there])  # who has no number diverged
         accuracy = _mean([(one["accuracy"], one["tested"]) for one in there if "accuracy" in one])
         counts = (self._iteration, time, 8 * self._bytes)
         most = max(self._releases.values(), default=0)
         further = {} if self._privacy is None else {"epsilon": self._privacy.epsilon(most)}
         for name in sorted({name for one in there for name in one if name.startswith(METRIC)}):
-            measured = [(one[name], one["samples"]) for one in there if name in one]
+            measured = [(one[name], _weight(one)) for one in there if name in one]
             further[name.removeprefix(METRIC)] = _mean(measured)
         given = further or None
         row = HistoryRow(self._label, 0, *counts, loss, accuracy, math.nan, 8 * self._model_bytes, further=given)
@@ -110,6 +111,11 @@ def measured_history(
     for row in trace:
         history.add(row)
     return history.finish(trace[-1].time, unseen or Counts(0, 0)) if trace else []
+
+
+def _weight(measured: Mapping[str, Any]) -> float:
+    """How much a node counts in the training loss; one of an earlier version says its samples only."""
+    return float(measured.get("weight", measured["samples"]))
 
 
 def _mean(pairs: list[tuple[float, float]]) -> float:
@@ -214,6 +220,30 @@ def _mean_of(copies: Sequence[CopyFound], last: TraceRow | None, known: Account)
     missing = [name for name in known.names if name not in nodes] if not walking else []
     without = f"; without {', '.join(missing)}" if missing and known.wanted != "node" else ""
     return Valid(mean_weights([copy.weights for copy in copies]), nodes, f"{what}, because {why}{without}")
+
+
+def choose_best(copies: Sequence[CopyFound], known: Account) -> Valid | None:
+    """The best model that nodes have kept: that of an aggregator, or the mean of the members' best; None without any.
+
+    Args:
+        copies: The best that each node has had.
+        known: What is known of the run.
+    """
+    copies = [copy for copy in copies if copy.best is not None]
+    holder = best_aggregate([(c.node, c.role, c.best.measure, c.best.value) for c in copies if c.best is not None])
+    chosen = [copy for copy in copies if copy.node == holder]
+    if holder is None:
+        latest = {copy.key: copy for copy in sorted(copies, key=lambda copy: copy.moment)}
+        chosen = [latest[key] for key in sorted(latest)]
+    found = [copy.best for copy in chosen if copy.best is not None]
+    if not found:
+        return None
+    value, iteration = fmean(one.value for one in found), round(median(one.iteration for one in found))
+    nodes = tuple(dict.fromkeys(copy.node for copy in chosen))
+    what = f"the copy of {nodes[0]}" if len(chosen) == 1 else f"the mean of the copies of {', '.join(nodes)}"
+    by = f"{found[0].measure} {value:.4g}, the mean over nodes of what each measured last"
+    words = f"{what} around iteration {iteration:,} of {known.iterations:,}, by {by}"
+    return Valid(mean_weights([copy.weights for copy in chosen]), nodes, words)
 
 
 def mean_weights(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.stacked import Engine, Measurement, is_better
 from walktalk.studies.execution.process import BackgroundWriter
 from walktalk.studies.planning import Best, PlannedRun, RunRecord
-from walktalk.studies.results import history_row, trace_columns, write_run
+from walktalk.studies.results import MOST_MODELS, history_row, trace_columns, write_run
 
 # -- Whether a run ends before its time, and what is to be said of it: from its evaluations, one by one and in order --
 
@@ -169,6 +169,9 @@ class RunLog:
             record.output = engine.output(self.index).cpu()
             simulation = engine.simulations[self.index]
             record.trainings, record.nodes = simulation.trainings.begun, simulation.setup.graph.nodes
+            if simulation.setup.evaluate.members and record.repetition == 0 and record.nodes <= MOST_MODELS:
+                record.family = simulation.setup.protocol.family
+                record.members = {key: row.cpu() for key, row in engine.members(self.index).items()}
             if simulation.setup.evaluate.model == "aggregated":
                 record.aggregated_at = simulation.interpreter.output.aggregated_at
                 record.family = simulation.setup.protocol.family

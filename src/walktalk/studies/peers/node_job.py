@@ -360,7 +360,9 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
-    counts = spec.minimizes.count(task.details.get("samples", len(task.parts[0])), job.name)
+    called = [job.name, seat.data.name or str(seat.data.number)]
+    samples = int(task.details.get("samples", len(task.parts[0])))
+    counts = spec.minimizes.count(samples, called)
     setup = NodeSetup(
         protocol=plan.protocol,
         around=replace(seat.around, resources=own_resources(), samples=counts),
@@ -382,10 +384,12 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=counts,
+        owned=0 if spec.minimizes.is_declared else samples,
         study=study,
         frozen=None if isinstance(trainer, OutsideTrainer) else frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
+        best_by=spec.evaluate.best_asked if job.deployed else None,
         named=_named(trainer) if job.deployed else None,
         secret=job.deployed,
         stay=cluster.stay,

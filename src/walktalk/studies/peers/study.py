@@ -36,9 +36,11 @@ from walktalk.runtimes.peers import (
     read_event_log,
     replay,
 )
+from walktalk.runtimes.stacked import Measurement, is_better
 from walktalk.studies.execution import estimated_trainings
 from walktalk.studies.peers.node_job import NodeJob, check_ends, read_beginning, run_node
 from walktalk.studies.planning import (
+    Best,
     PlannedRun,
     Preparation,
     Progress,
@@ -223,6 +225,16 @@ def run_on_peers(
     return result
 
 
+def best_of(measurements: Sequence[Measurement]) -> Best | None:
+    """The best of the models that were measured; None where no measure of any is finite."""
+    found: Best | None = None
+    for one in measurements:
+        new = one.best
+        if new is not None and (found is None or is_better(new.measure, new.value, found.value)):
+            found = Best(new.model.cpu().numpy().copy(), one.op.iteration, new.measure, new.value, new.is_mean)
+    return found
+
+
 def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
     """All nodes of a run on this machine, on free ports."""
     ports = free_ports(run.setup.graph.nodes)
@@ -280,5 +292,6 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     record = RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
     last = replayed.measurements[-1].states if replayed.measurements else None
     record.states = None if last is None else last.cpu().numpy()
+    record.best = best_of(replayed.measurements)
     write_run(here, record, ready.trainer)
     return record

@@ -152,6 +152,7 @@ class RunRecord:
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
     family: str = ""  # of the protocol
     best: Best | None = field(default=None, repr=False)  # the best model that was measured
+    members: dict[int, Tensor] = field(default_factory=dict, repr=False)  # own models, where each is measured at sites
     states: np.ndarray | None = field(default=None, repr=False)  # of all nodes at the end; private parts are in there
 
 

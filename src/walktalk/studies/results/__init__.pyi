@@ -5,6 +5,7 @@ from .records import study_result as study_result
 from .records import trace_columns as trace_columns
 from .records import word_on_aggregate as word_on_aggregate
 from .records import write_run as write_run
+from .sites import MOST_MODELS as MOST_MODELS
 from .sites import read_sites as read_sites
 from .summary import COST_RULE as COST_RULE
 from .summary import algorithms_of as algorithms_of

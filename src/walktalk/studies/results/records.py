@@ -25,7 +25,7 @@ from walktalk.records import (
 )
 from walktalk.runtimes.stacked import Measurement
 from walktalk.studies.planning import RunRecord
-from walktalk.studies.results.sites import Site, measured_by_site, sites_frame, write_sites
+from walktalk.studies.results.sites import Site, SiteRows, measured_by_site, sites_frame, write_sites
 from walktalk.studies.results.summary import summarize, summary_text
 from walktalk.studies.spec import StudySpec
 
@@ -169,6 +169,7 @@ class StudyResult:
     folder: Path | None  # where everything was written; None if nowhere
     trainer: Trainer | None = field(default=None, repr=False)  # what trained the models
     sites: pd.DataFrame | None = None  # how good each algorithm's model is on every site's data; None: not measured
+    models: pd.DataFrame | None = None  # the same of nodes' or walks' own models
 
     @property
     def steps(self) -> int:
@@ -210,10 +211,12 @@ def study_result(
     if words:
         summary["notes"] = words
     by_site = measured_by_site(trainer, records) if sites is None else sites
-    table = sites_frame(by_site) if by_site else None
+    rows_of = SiteRows.of(by_site)
+    tables = [sites_frame(part) if part else None for part in rows_of]
     if folder is None:
-        return StudyResult(history, summary, records, None, trainer, table)
+        return StudyResult(history, summary, records, None, trainer, *tables)
     write_history(folder.history, rows)
-    write_sites(folder.sites, by_site)
+    write_sites(folder.sites, rows_of.sites)
+    write_sites(folder.models, rows_of.models)
     write_text(folder.summary, summary_text(summary))
-    return StudyResult(history, summary, records, folder.home, trainer, table)
+    return StudyResult(history, summary, records, folder.home, trainer, *tables)

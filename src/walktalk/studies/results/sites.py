@@ -1,7 +1,8 @@
 """Site by site: how good the model of each algorithm is on the data of every site.
 
 A mean over all data hides the site for which a model is no good. In a simulation the models are those that the first
-repetition puts out; of a cluster every node measures, on its own data, the models that come to it.
+repetition puts out, and with `evaluate.members` the own model of every node or walk, too; of a cluster every node
+measures, on its own data, the models that come to it. Rows of a model that is not the algorithm's say which it is.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from walktalk.core.errors import UserError
 from walktalk.core.lazy import later
@@ -25,7 +28,14 @@ else:
     pd = later("pandas")
 
 MOST = 200  # nodes; nobody reads a table of more, and measuring each by itself takes as long as a study of many
-FIRST = ("algorithm", "node", "samples", "train_loss")  # columns, as in a history; what else was measured comes behind
+MOST_MODELS = 30  # nodes, above which own models are not measured at every site: as many times as there are sites
+FIRST = (
+    "algorithm",
+    "model",
+    "node",
+    "samples",
+    "train_loss",
+)  # columns, as in a history; what else was measured comes behind
 
 Site = Mapping[str, Any]  # one row: an algorithm's model at one site
 
@@ -48,7 +58,41 @@ def measured_by_site(trainer: Trainer | None, records: Iterable[RunRecord]) -> l
         except UserError:  # a metric of one's own that a single site's samples are too few for
             return []
         rows += [{"algorithm": record.label, **row} for row in found]
+        rows += [{"algorithm": record.label, **row} for row in of_members(trainer, record)]
     return rows
+
+
+def of_members(trainer: Trainer, record: RunRecord) -> Iterator[Site]:
+    """The own model of every node or walk on every site's data; none of a study that does not ask for it.
+
+    Models with private parts are of no use elsewhere.
+    """
+    if not record.members or trainer.private is not None:
+        return
+    keys, names = sorted(record.members), dict(enumerate(trainer.task.names or ()))
+    walks = record.family == "walks"
+    models = [f"walk {key}" if walks else names.get(key, f"node {key}") for key in keys]
+    measured = trainer.every_model_by_node(torch.stack([record.members[key] for key in keys]))
+    for row in measured:
+        for place, model in enumerate(models):
+            yield {key: value[place] if isinstance(value, list) else value for key, value in row.items()} | {
+                "model": model
+            }
+
+
+class SiteRows(NamedTuple):
+    """How good models are on every site's data."""
+
+    sites: list[Site]  # what algorithms put out
+    models: list[Site]  # own models of nodes or walks: which, says `model`
+
+    @classmethod
+    def of(cls, rows: Iterable[Site]) -> SiteRows:
+        """Both kinds from rows of either."""
+        found = cls([], [])
+        for row in rows:
+            (found.models if "model" in row else found.sites).append(row)
+        return found
 
 
 def write_sites(path: Path, rows: Sequence[Site]) -> None:
@@ -56,7 +100,8 @@ def write_sites(path: Path, rows: Sequence[Site]) -> None:
     if not rows:
         path.unlink(missing_ok=True)
         return
-    columns = [*FIRST, *dict.fromkeys(name for row in rows for name in row if name not in FIRST)]
+    first = [name for name in FIRST if name in rows[0]]
+    columns = [*first, *dict.fromkeys(name for row in rows for name in row if name not in first)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -72,10 +117,10 @@ def _number(value: Any) -> Any:
 
 
 def sites_frame(rows: Sequence[Site]) -> pd.DataFrame:
-    """The rows as a table: `algorithm`, `node`, `samples`, `train_loss`, and what else was measured."""
-    return pd.DataFrame(list(rows), columns=[*FIRST] if not rows else None)
+    """The rows as a table, with the columns that they have."""
+    return pd.DataFrame(list(rows))
 
 
 def read_sites(path: Path) -> pd.DataFrame | None:
-    """The table that a study left; None where it left none."""
-    return pd.read_csv(path, dtype={"node": str}) if path.is_file() else None
+    """The table of sites, or of models, that a study left; None where it left none."""
+    return pd.read_csv(path, dtype={"node": str, "model": str}) if path.is_file() else None

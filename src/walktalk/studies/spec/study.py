@@ -386,10 +386,15 @@ class StudySpec(Section):
 
     @property
     def minimizes(self) -> Objective:
-        """What every algorithm aims at; the tasks of this package have the papers' objectives, if nothing is said."""
+        """What every algorithm aims at. If nothing is said: every sample counts alike.
+
+        The tasks of this package have the papers' objectives; and where nodes go over their data so many times
+        (`local_steps: {epochs: 1}`), every sample is trained on alike already.
+        """
         given, task = self.objective, self.task
         ours = str(task.settings.get("called", task.name)) in tasks.OURS
-        weights = given.weights or ("published" if ours else "samples")
+        by_data = isinstance(self.training.local_steps, EpochsSpec)
+        weights = given.weights or ("published" if ours or by_data else "samples")
         return Objective(weights, given.cap, given.equal_pace)  # type: ignore[arg-type]
 
     @model_validator(mode="after")

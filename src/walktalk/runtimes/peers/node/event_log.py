@@ -28,9 +28,11 @@ from typing import IO, Any, NamedTuple
 
 from torch import Tensor
 
-from walktalk.records import TraceRow, make_folder, move, save_checkpoint
+from walktalk.core.errors import StudyError
+from walktalk.records import TraceRow, load_checkpoint, make_folder, move, save_checkpoint
 from walktalk.runtimes.peers.node.roster import MEMBERS_FILE
 from walktalk.runtimes.peers.wire.session import PIECE
+from walktalk.runtimes.stacked import is_better
 
 log = logging.getLogger(__name__)
 
@@ -116,9 +118,10 @@ def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
 #
 # trace-LIFE.jsonl …   what it wrote down, in parts
 # copy.safetensors     its copy of the model, weights by name, as `load_state_dict` takes them
+# best.safetensors     the best copy that it has had, where the study asks for that
 
-COPY = "copy.safetensors"
-FILES = re.compile(rf"{PATTERN}|copy\.safetensors")  # no other file is ever asked for or handed out
+COPY, BEST = "copy.safetensors", "best.safetensors"
+FILES = re.compile(rf"{PATTERN}|(copy|best)\.safetensors")  # no other file is ever asked for or handed out
 PATIENCE = 20.0  # seconds without a question after which nobody waits any more
 EARLIER = "earlier"  # the folder of what a run from before has left
 
@@ -129,6 +132,21 @@ class Copy(NamedTuple):
     model: Tensor  # as a row
     role: str  # that the protocol gave it: the aggregate, or a member
     key: int  # the aggregator's term, or the member's number: a walk's, a node's
+
+
+class BestCopy(NamedTuple):
+    """A node's copy of the model at the moment at which models were best, as far as the node knew."""
+
+    copy: Copy
+    measure: str  # by which it is the best
+    value: float  # of that measure: the mean over nodes, of what each measured last
+    iteration: int  # of all nodes together, as far as was known
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything but the model."""
+        said = {"role": self.copy.role, "key": self.copy.key}
+        return {**said, "measure": self.measure, "value": self.value, "iteration": self.iteration}
 
 
 class FileServer:
@@ -146,6 +164,8 @@ class FileServer:
         self._asked_at = -PATIENCE  # when somebody who waits for the end asked last
         self._lock = threading.Lock()
         self.collected = False  # somebody has got all of it
+        self._best: BestCopy | None = None  # what is not written yet
+        self._best_facts = self._earlier_best()  # of the best so far
 
     @property
     def awaited(self) -> bool:
@@ -164,21 +184,48 @@ class FileServer:
         if "file" in asked:
             return self._piece(asked["file"], int(asked.get("from", "0")))
         if "copy" in asked:
-            self.put_copy()
+            self.put_copies()
         files = {path.name: path.stat().st_size for path in self._folder.iterdir() if FILES.fullmatch(path.name)}
         newest = self._newest() if self._named is not None else None
         copy = None if newest is None else {"role": newest.role, "key": newest.key}
-        return json.dumps({"files": files, "copy": copy, **facts}).encode()
+        best = {} if self._best_facts is None else {"best": self._best_facts}
+        return json.dumps({"files": files, "copy": copy, **best, **facts}).encode()
 
-    def put_copy(self) -> None:
-        """Write the copy into the folder."""
+    def keep_best(self, best: BestCopy | None) -> None:
+        """Keep this copy if it is better than the best so far; it is written with the next checkpoint, or when asked.
+
+        Models are not changed where they lie, so keeping one costs its memory and no time.
+        """
+        before = self._best_facts
+        if best is None:
+            return
+        if before is None or is_better(best.measure, best.value, float(before["value"])):
+            self._best, self._best_facts = best, best.facts
+
+    def _earlier_best(self) -> dict[str, Any] | None:
+        """What an earlier life of the node has kept; nothing that is damaged."""
+        try:
+            facts = load_checkpoint(self._folder / BEST)[1]
+            return {**facts, "value": float(facts["value"])}
+        except (StudyError, OSError, KeyError, TypeError, ValueError):
+            return None
+
+    def put_copies(self) -> None:
+        """Write the copy into the folder, and the best one, where it is a new one."""
         copy = self._newest()
         if copy is None or self._named is None:
             return
         with self._lock:
-            facts = {"role": copy.role, "key": copy.key, "moment": time.time()}
-            weights = {name: tensor.detach().clone() for name, tensor in self._named(copy.model).items()}
-            save_checkpoint(self._folder / COPY, weights, facts)
+            self._write(COPY, copy.model, {"role": copy.role, "key": copy.key})
+            best = self._best
+            if best is not None:
+                self._write(BEST, best.copy.model, best.facts)
+                self._best = None if self._best is best else self._best  # else a better one has come meanwhile
+
+    def _write(self, file: str, model: Tensor, facts: dict[str, Any]) -> None:
+        assert self._named is not None
+        weights = {name: tensor.detach().clone() for name, tensor in self._named(model).items()}
+        save_checkpoint(self._folder / file, weights, {**facts, "moment": time.time()})
 
     def _piece(self, name: str, start: int) -> bytes:
         if not FILES.fullmatch(name) or start < 0:

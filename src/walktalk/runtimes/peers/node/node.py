@@ -71,7 +71,7 @@ class Node:
         machine = protocol.machine(setup.around)
         facts = facts_of({"algorithm": protocol, **setup.study}, setup.initial, setup.frozen)
         checkpoints = Checkpoints(
-            setup.folder, lambda: self.file_server.put_copy(), lambda: self.reports.event_log.sync()
+            setup.folder, lambda: self.file_server.put_copies(), lambda: self.reports.event_log.sync()
         )
         if setup.rejoin:
             checkpoints.recall(facts, trainer.width)
@@ -101,7 +101,7 @@ class Node:
             setup,
             trainer,
             self._later(lambda outcome: self.training.trained(outcome)),
-            self._later(lambda loss, accuracy: self.training.measured_last(loss, accuracy)),
+            self._later(lambda measured: self.training.measured_last(measured)),
         )
         self.training = TrainingControl(
             setup, trainings, self.models, self.state, self.progress, self.link, self.reports, self.runner.give
@@ -145,7 +145,8 @@ class Node:
         if own.credentials is None:
             return None
         first = own.credentials
-        return SignedStatements(own.cluster, lambda: connections.credentials or first, self._name)
+        nodes = len(self.setup.roster.names) if self.setup.roster is not None else 0
+        return SignedStatements(own.cluster, lambda: connections.credentials or first, self._name, nodes)
 
     def _name(self, number: int) -> str:
         """The name of any node; "" where there is none of that number."""
@@ -332,9 +333,10 @@ class Node:
         state, connections = self.state, self.link.connections
         waiting = bool(len(self.training.queue) or self.link.waiting(state.alive))
         idle = not (waiting or self.runner.machine.has_work()) or self.models.budget_spent
-        self.progress.tally.say(idle, state.loss, self.setup.samples, bool(state.hangs))
+        self.progress.tally.say(idle, state.loss, self.setup.samples, bool(state.hangs), state.score)
         self.training.watch()
         self.training.look_for_end()
+        self.file_server.keep_best(self.training.look_for_best())
         connections.fit_buffers()
         self.neighbours.leave_out_the_deaf()
         self.neighbours.tell_of_later_lives()
@@ -358,11 +360,11 @@ class Node:
         self.state.leaving = True
 
     def _keep(self) -> None:
-        """Write what was spent, the checkpoint, and the copy of the model for whoever collects."""
+        """Write what was spent, the checkpoint, and the copies of the model for whoever collects."""
         if self.models.budget is not None:
             self.models.budget.close()
         self.memory.save()
-        self.file_server.put_copy()
+        self.file_server.put_copies()
 
     # -- neighbours ---------------------------------------------------------------------------------------------
 

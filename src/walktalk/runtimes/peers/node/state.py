@@ -44,7 +44,9 @@ class NodeSetup:
     objective: Objective = field(default_factory=Objective)  # what the run minimizes
     study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
     largest: float = LARGEST_NORM  # times the usual norm that a model from a neighbour may have
+    owned: int | None = None  # samples of its data; 0: others need not know; None: as many as it counts
     tested: int = 0  # test samples that it measures on, too
+    best_by: str | None = None  # the measure by which the best model is kept, too, for whoever collects
     frozen: Sequence[float] | None = None  # a few numbers of what no node sends, which all must have alike
     named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
     roster: Roster | None = None  # who belongs to the cluster; None: nobody joins or leaves for good
@@ -121,6 +123,7 @@ class NodeState:
     leaving: bool = False
     aside: bool = False  # another node has its name, and is listened to
     loss: float | None = None  # of a model that was trained here lately, on this node's data
+    score: float = math.nan  # of the same, by the measure by which the best model is kept
     metrics: dict[str, float] = field(default_factory=dict)  # that somebody else's loop has reported last
     busy_at: float = -math.inf  # when the last training ended, by the node's own clock
     refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour

@@ -28,7 +28,7 @@ from walktalk.runtimes.peers.identity.signed_statements import SignedStatements,
 
 TALLY_KIND = "tally"
 _HEAD = struct.Struct("<d")
-_ENTRY = struct.Struct("<IQQBQfI")
+_ENTRY = struct.Struct("<IQQBQffI")
 _DONE, _OVER, _IDLE, _HANGS = 1, 2, 4, 8
 ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
 ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
@@ -56,6 +56,7 @@ class Count(NamedTuple):
     idle: bool = False  # nothing that it holds will ever be trained again
     moment: int = 0  # counts what it has said of itself, over all its lives, whatever clocks say; the later is believed
     loss: float = math.nan  # of a model that came to it, on its own data, before it trained on it
+    score: float = math.nan  # of the same model, by the measure by which the best one is kept; NaN where none is
     samples: int = 0  # of its data
     hangs: bool = False  # its training does not end, and it trains nothing until it does
 
@@ -210,6 +211,17 @@ class Tally:
         return sum(count.loss * count.samples for count in there) / samples
 
     @property
+    def score(self) -> float:
+        """What the best model is kept by: the mean, over those who measure it, of what each measured last.
+
+        NaN where these are fewer than half of the nodes.
+        """
+        known = [count for count in self._heard_lately(done=True) if not math.isnan(count.score) and count.samples]
+        if 2 * len(known) < self.nodes:
+            return math.nan
+        return sum(count.score * count.samples for count in known) / sum(count.samples for count in known)
+
+    @property
     def stalled(self) -> bool:
         """Whether nobody holds anything that will ever be trained again."""
         there = self._heard_lately()
@@ -260,11 +272,11 @@ class Tally:
                 self._trainings.remember(node, iterations, seconds)
                 self._bytes.remember(node, sent, seconds)
 
-    def say(self, idle: bool, loss: float | None, samples: int, hangs: bool = False) -> None:
+    def say(self, idle: bool, loss: float | None, samples: int, hangs: bool = False, score: float = math.nan) -> None:
         """Set what this node says of itself right now."""
         said = math.nan if loss is None else loss
-        moment = self._next_moment()
-        self.counts[self.node] = self.own._replace(idle=idle, moment=moment, loss=said, samples=samples, hangs=hangs)
+        own = self.own._replace(idle=idle, moment=self._next_moment(), loss=said, score=score)
+        self.counts[self.node] = own._replace(samples=samples, hangs=hangs)
         self._heard[self.node] = time.monotonic()
 
     def _next_moment(self) -> int:
@@ -278,12 +290,12 @@ class Tally:
         others = [node for node in self.counts if node != self.node]
         if len(others) >= ENTRIES_AT_MOST:
             others = rng.sample(others, ENTRIES_AT_MOST - 1)
-        return _HEAD.pack(clock) + b"".join(_pack(node, self.counts[node]) for node in (self.node, *others))
+        return _HEAD.pack(clock) + b"".join(packed_count(node, self.counts[node]) for node in (self.node, *others))
 
     def _signed_words(self, words: SignedStatements, rng: random.Random) -> bytes:
         if self.own != self._signed:  # of two words the later one is told by its moment
             self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
-            self._said[self.node] = words.signed(_pack(self.node, self.own))
+            self._said[self.node] = words.signed(packed_count(self.node, self.own))
         own = self._said[self.node]
         others = [word for node, word in self._said.items() if node != self.node]
         rng.shuffle(others)
@@ -312,7 +324,7 @@ class Tally:
             self._merge(node, count, sender, now, began)
         return now - began
 
-    def _entries(self, sender: int, told: bytes) -> Iterator[tuple[int, int, int, int, int, float, int]]:
+    def _entries(self, sender: int, told: bytes) -> Iterator[tuple[int, int, int, int, int, float, float, int]]:
         """Read what a neighbour tells of nodes: where statements are signed, only those that are new and genuine."""
         if self.words is None:
             yield from _ENTRY.iter_unpack(told)
@@ -358,20 +370,25 @@ class Tally:
         self.counts[node] = merged._replace(over=count.over) if node == sender else merged
 
     def _checked(
-        self, node: int, iterations: int, sent: int, flags: int, moment: int, loss: float, samples: int
+        self, node: int, iterations: int, sent: int, flags: int, moment: int, loss: float, score: float, samples: int
     ) -> Count:
         """The numbers of one node as they came, or `ValueError` where a field is out of its bounds."""
         known = node < self.nodes if self.knows is None else self.knows(node)
         if not known or flags > _DONE | _OVER | _IDLE | _HANGS:
             raise ValueError(f"in a tally: node {node}, flags {flags}")
-        if max(moment, iterations) > FASTEST * LONGEST or sent > QUICKEST * LONGEST or math.isinf(loss):
+        if (
+            max(moment, iterations) > FASTEST * LONGEST
+            or sent > QUICKEST * LONGEST
+            or math.inf in (abs(loss), abs(score))
+        ):
             raise ValueError(
                 f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}, word {moment}"
             )
         done, over, idle, hangs = (bool(flags & flag) for flag in (_DONE, _OVER, _IDLE, _HANGS))
-        return Count(iterations, sent, done, over, idle, moment, loss, samples, hangs)
+        return Count(iterations, sent, done, over, idle, moment, loss, score, samples, hangs)
 
 
-def _pack(node: int, count: Count) -> bytes:
+def packed_count(node: int, count: Count) -> bytes:
+    """What is told of one node, as it travels."""
     flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle | _HANGS * count.hangs
-    return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.samples)
+    return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.score, count.samples)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from walktalk.core.errors import ProtocolError
 from walktalk.learning import Extras, TrainingRows, told_of_steps
 from walktalk.protocols import Event, Train, Trained
+from walktalk.runtimes.peers.node.event_log import BestCopy
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.outside import ACCURACIES, LOSSES, OutsideTrainer, one_of
 from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
@@ -27,7 +28,7 @@ from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState, TrainingRequest
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.semantics import StepFactors, UsualTraining, Work
-from walktalk.runtimes.stacked import RowTrainer
+from walktalk.runtimes.stacked import RowTrainer, measured_by
 
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
 MEASURING = 0.05  # of the time may go into them
@@ -46,10 +47,8 @@ class Outcome:
     result: Tensor | None  # the trained model, or the gradient; None: it failed, or nothing came of it
     state: Tensor | None
     error: BaseException | None = None
-    loss: float | None = None  # of the model before, on this node's data; measured now and then
-    accuracy: float = math.nan  # of the same, on its test samples, where it has any
+    measured: Mapping[str, float] | None = None  # of the model before, on this node's data; now and then
     seconds: float = 0.0  # that it took
-    metrics: Mapping[str, float] = field(default_factory=dict)  # that somebody else's loop reports
     samples: int | None = None  # that it says it was trained on
     diverged: bool = False  # nothing came of it, because its numbers were not finite
 
@@ -57,6 +56,12 @@ class Outcome:
 def without_usual(metrics: Mapping[str, float]) -> dict[str, float]:
     """What was measured beside loss and accuracy."""
     return {name: value for name, value in metrics.items() if name not in (*LOSSES, *ACCURACIES)}
+
+
+def by_usual_names(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What somebody else's loop has measured, with loss and accuracy called as they are here."""
+    usual = {"train_loss": one_of(metrics, LOSSES), "test_accuracy": one_of(metrics, ACCURACIES)}
+    return {**usual, **without_usual(metrics)} if metrics else {}
 
 
 class TrainingThread:
@@ -67,7 +72,7 @@ class TrainingThread:
         trainer: RowTrainer,
         part: int,
         report: Callable[[Outcome], None],
-        measured: Callable[[float, float], None],
+        measured: Callable[[Mapping[str, float]], None],
         least: float = 0.0,
     ) -> None:
         self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
@@ -97,7 +102,7 @@ class TrainingThread:
         return not self._closing and not self._thread.is_alive()
 
     def measure(self, model: Tensor) -> None:
-        """Measure a model, and report its loss and accuracy."""
+        """Measure a model, and report its loss, and what else is measured."""
         self._jobs.put(model)
 
     def close(self, seconds: float) -> None:
@@ -115,7 +120,7 @@ class TrainingThread:
         while (work := self._jobs.get()) is not None:
             began = time.monotonic()
             if isinstance(work, Tensor):
-                self._measured(*self._measured_safely(work))
+                self._measured(self._measured_safely(work))
                 continue
             try:
                 with told_of_steps(self.progress):
@@ -131,7 +136,7 @@ class TrainingThread:
             return self._trained_outside(self._trainer, work)
         device = self._trainer.device
         self._state = work.state
-        loss, accuracy = self._measure(work.start[None].to(device))
+        measured = self._measure(work.start[None].to(device))
         given = TrainingRows(
             work.start[None].to(device),
             torch.tensor([self._part], device=device),
@@ -142,7 +147,7 @@ class TrainingThread:
         )
         rows, state = self._trainer.train(given)
         self._state = None if state is None else state[0].cpu()
-        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
+        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, measured)
 
     def _trained_outside(self, trainer: OutsideTrainer, work: Work) -> Outcome:
         """Have somebody else's loop train; what it reports counts where it has not measured the model as it came."""
@@ -155,9 +160,7 @@ class TrainingThread:
             answer.row,
             answer.state,
             None,
-            one_of(metrics, LOSSES) if metrics else None,
-            one_of(metrics, ACCURACIES),
-            metrics=without_usual(metrics),
+            by_usual_names(metrics) or None,
             samples=answer.samples,
             diverged=answer.diverged,
         )
@@ -171,32 +174,31 @@ class TrainingThread:
         pulls = None if anchor is None else torch.tensor([work.pull], device=device)
         return Extras(work.steps, work.gradient, correction, anchor, pulls)
 
-    def _measure(self, rows: Tensor) -> tuple[float | None, float]:
-        """Loss and accuracy of a model as it came, on this node's data; trained on them, it would look too good."""
+    def _measure(self, rows: Tensor) -> Mapping[str, float] | None:
+        """How good a model is as it came, on this node's data: after it trained on them, it would look too good."""
         began = time.monotonic()
         if began < self._measure_at:
-            return None, math.nan
-        loss, accuracy = self._loss_and_accuracy(rows)
+            return None
+        measured = self._measured_now(rows)
         took = time.monotonic() - began
         self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
-        return loss, accuracy
+        return measured
 
-    def _measured_safely(self, model: Tensor) -> tuple[float, float]:
-        """Loss and accuracy in the end; nothing, where measuring fails: what was learned counts all the same."""
+    def _measured_safely(self, model: Tensor) -> Mapping[str, float]:
+        """How good it is in the end; nothing, where measuring fails: what was learned counts all the same."""
         try:
-            return self._loss_and_accuracy(model[None].to(self._trainer.device))
+            return self._measured_now(model[None].to(self._trainer.device))
         except BaseException:
             log.exception("the last model cannot be measured")
-            return math.nan, math.nan
+            return {}
 
-    def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
+    def _measured_now(self, rows: Tensor) -> Mapping[str, float]:
         if isinstance(self._trainer, OutsideTrainer):
             self.metrics = self._trainer.measure(rows[0])
-            return one_of(self.metrics, LOSSES), one_of(self.metrics, ACCURACIES)
+            return by_usual_names(self.metrics)
         has_private = getattr(self._trainer, "private", None) is not None
-        beside = (self._state[None],) if has_private and self._state is not None else ()
-        losses, accuracies = self._trainer.evaluate(rows, *beside)
-        return float(losses[0]), float(accuracies[0])
+        states = self._state[None] if has_private and self._state is not None else None
+        return {name: values[0] for name, values in measured_by(self._trainer, rows, states).items()}
 
 
 class TrainingQueue:
@@ -207,12 +209,12 @@ class TrainingQueue:
         setup: NodeSetup,
         trainer: RowTrainer,
         report: Callable[[Outcome], None],
-        measured: Callable[[float, float], None],
+        measured: Callable[[Mapping[str, float]], None],
     ) -> None:
         """
         - `setup`, `trainer`: the node's.
         - `report`: called from a thread with every training that is over.
-        - `measured`: called from a thread with the loss and accuracy of a model that was to be measured.
+        - `measured`: called from a thread with how good a model is that was to be measured.
         """
         self.count = 0  # trainings that were begun
         self._waiting: deque[TrainingRequest] = deque()
@@ -467,9 +469,10 @@ class TrainingControl:
         if outcome.result is None or (not models.plausibility.accept_own(outcome.result) and not work.gradient):
             self._leave_out(work)
             return
-        if outcome.loss is not None:
-            state.loss, state.metrics = outcome.loss, dict(outcome.metrics)
-            self._trace_measured(outcome.loss, outcome.accuracy, outcome.metrics, self._samples(outcome))
+        if outcome.measured is not None:
+            state.loss = outcome.measured.get("train_loss")
+            state.metrics = without_usual(outcome.measured) if self.queue.is_outside else {}
+            self._trace_measured(outcome.measured, work.walk, self._samples(outcome))
         self._progress.tally.add(iterations=1)
         if interpreter.keeps_states and outcome.state is not None:
             interpreter.states[interpreter.state_owner(models.me, work.slot)] = outcome.state
@@ -492,10 +495,15 @@ class TrainingControl:
         self._models.interpreter.hand_on(self._models.me, work.slot, work.walk)
         self._after_training(work._replace(steps=0))
 
+    @property
+    def _owned(self) -> int:
+        """How many samples this node says that it has; 0 where nobody need know."""
+        return self._setup.samples if self._setup.owned is None else self._setup.owned
+
     def _samples(self, outcome: Outcome) -> int:
         """How many samples a training was of; whoever counts otherwise than the study is told once."""
-        own = self._setup.samples
-        if outcome.samples not in (None, own, self._told):
+        own = self._owned
+        if own and outcome.samples not in (None, own, self._told):
             self._told = outcome.samples
             log.warning(
                 "%s: its script trained on %s samples, and the study counts it as %d; task.samples is what counts",
@@ -503,7 +511,7 @@ class TrainingControl:
                 outcome.samples,
                 own,
             )
-        return outcome.samples or own
+        return (outcome.samples or own) if own else 0
 
     def _after_training(self, work: Work) -> None:
         self._give(Trained(work.slot, work.walk, work.lr, work.steps))
@@ -537,23 +545,34 @@ class TrainingControl:
         else:
             self.queue.tell_over("the run is over")
 
-    def measured_last(self, loss: float, accuracy: float) -> None:
+    def measured_last(self, measured: Mapping[str, float]) -> None:
         """The last measurement is done."""
-        metrics = self.queue.metrics
-        if metrics or not math.isnan(loss) or not self.queue.is_outside:  # else nobody has measured anything
-            self._trace_measured(loss, accuracy, metrics)
+        measured = {**by_usual_names(self.queue.metrics), **measured} if self.queue.is_outside else measured
+        if measured or not self.queue.is_outside:  # else nobody has measured anything
+            self._trace_measured(measured)
         self.queue.measuring = False
         self.queue.tell_over("the run is over")
 
-    def _trace_measured(
-        self, loss: float, accuracy: float, metrics: Mapping[str, float] | None = None, samples: int | None = None
-    ) -> None:
+    def _trace_measured(self, measured: Mapping[str, float], walk: int = 0, samples: int | None = None) -> None:
         """Write it into the trace, for whoever collects: nobody else sees this node's data."""
         setup = self._setup
-        facts = {"loss": loss, "samples": samples or setup.samples, "accuracy": accuracy, "tested": setup.tested}
-        if metrics:
-            facts |= {f"{METRIC}{name}": value for name, value in metrics.items()}
-        self._reports.trace("measured", detail={name: value for name, value in facts.items() if not math.isnan(value)})
+        if setup.best_by is not None:
+            self._state.score = measured.get(setup.best_by, math.nan)
+        whose = {"samples": samples or self._owned, "weight": setup.samples, "tested": setup.tested}
+        facts = {"loss": one_of(measured, LOSSES), "accuracy": one_of(measured, ACCURACIES), **whose}
+        facts |= {f"{METRIC}{name}": value for name, value in without_usual(measured).items()}
+        detail = {name: value for name, value in facts.items() if not math.isnan(value)}
+        self._reports.trace("measured", walk=walk, detail=detail)
+
+    def look_for_best(self) -> BestCopy | None:
+        """The model that this node would hand out now, and how good nodes have measured models on average of late.
+
+        None where nobody wants the best one to be kept, or too few have measured any.
+        """
+        by, tally = self._setup.best_by, self._progress.tally
+        score = math.nan if by is None else tally.score
+        copy = None if math.isnan(score) else self._models.newest_copy()
+        return None if by is None or copy is None else BestCopy(copy, by, score, tally.iterations)
 
     def hand_walks_on(self) -> None:
         """Send every walk that is here to a neighbour, as if its training here had brought nothing."""

@@ -69,6 +69,7 @@ FIELDS: Mapping[str, Check] = {
     "aggregates_since": _optional(_length),
     "alive": _list_of(_whole),
     "bandwidth": _optional(_length),
+    "best": _optional(lambda value: _copy(value) and _text(value.get("measure")) and _number(value.get("value"))),
     "bytes_sent": _count,
     "certificate_ends": _optional(_text),
     "checkpoint_age": _optional(_length),
