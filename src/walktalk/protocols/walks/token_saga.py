@@ -8,9 +8,8 @@ SAG to a random walk. At node v:
     sag:    ḡ first, then z ← z − η ḡ
 
 ĝ_v stays at the node, ḡ travels with the walk: ḡ is the mean of all ĝ, always (0 where no walk was yet). At the optimum
-ḡ = 0 and ∇f_v = ĝ_v at every node, so it stays there; a plain walk never does. Two models a hop, R models at a node.
-The abstracts of both papers were read; how their walks move and start is from memory. Each of several walks has its own
-ḡ and at every node a ĝ; models are mixed at the aggregator as in Multi-Walk, which moves z and none of these.
+ḡ = 0 and ∇f_v = ĝ_v everywhere, so it stays there; a plain walk never does. Each of several walks has its own ḡ and at
+every node a ĝ; they are mixed as in Multi-Walk. (The abstracts were read; how walks move and start is from memory.)
 
 `local`: all of the study's local steps, with ḡ − ĝ_v added to every gradient; ĝ_v becomes the mean of the gradients on
 the way, told from how far the steps went, as in SCAFFOLD. One local step of plain SGD is `saga` above.
