@@ -138,7 +138,8 @@ class Turns:
                 os.link(own, path)
             own.unlink()
             log.info("%s was not there, and is written; all sites need the same one", path)
-        self._site = site(config, name, evaluate=None if self._evaluate is None else self._measured)
+        measure = None if self._evaluate is None else self._measured
+        self._site = site(config, name, evaluate=measure, several=False)  # others hear from the module
         return self._site
 
     def step(self, loss: Any = None, samples: int = 0, **measured: Any) -> bool:

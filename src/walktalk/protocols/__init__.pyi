@@ -4,6 +4,7 @@ from .effects import GRADIENT as GRADIENT
 from .effects import HEADER_BYTES as HEADER_BYTES
 from .effects import INITIAL as INITIAL
 from .effects import MEMBER as MEMBER
+from .effects import NOTE_BYTES as NOTE_BYTES
 from .effects import UPDATE as UPDATE
 from .effects import Apply as Apply
 from .effects import Arrival as Arrival

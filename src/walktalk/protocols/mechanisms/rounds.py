@@ -74,6 +74,10 @@ class Rule(ABC):
     def begin(self) -> list[Effect]:
         """Before the first round of a life, with a model in `MODEL`: the initial one, an adopted one, or its last."""
 
+    def member(self, meeting: Meeting) -> int:
+        """Which of the models that are to agree the node has in this round: its own, where nodes keep theirs."""
+        return meeting.around.node
+
     def announce(self, meeting: Meeting) -> list[Effect]:
         """What is sent at the beginning of a round, before the training."""
         return []
@@ -161,12 +165,11 @@ class RoundNode(Machine):
 
     def _begin(self) -> list[Effect]:
         """The first round of a life."""
-        record, begun = Record(MEMBER, self.meeting.around.node, MODEL), self.rule.begin()
-        return [record, *begun, *self.rule.announce(self.meeting), self.rule.work()]
+        return [*self.rule.begin(), *self._begin_round()]
 
     def _begin_round(self) -> list[Effect]:
-        """Any other round, with the model that the last one left."""
-        record = Record(MEMBER, self.meeting.around.node, MODEL)
+        """Any round, with the model that the last one left."""
+        record = Record(MEMBER, self.rule.member(self.meeting), MODEL)
         return [record, *self.rule.announce(self.meeting), self.rule.work()]
 
     def _finish(self, now: float) -> list[Effect]:
@@ -272,7 +275,7 @@ class RoundNode(Machine):
         who.speaks(peer)
         if message.round < meeting.awaited:
             return [Forget(event.slot)]
-        return [*caught_up, *self._take(event, note), *([] if caught_up else self._finish(now))]
+        return [*caught_up, *self._take(event, note), *self._finish(now)]
 
     def _read(self, message: Message) -> Any:
         """What a message's note says; `ValueError` where a round is none, or the rule cannot read the note."""
