@@ -46,7 +46,7 @@ from walktalk.runtimes.peers.identity.signed_statements import SignedStatements
 from walktalk.testing.chaos.byzantine import BAD, NUMBERS
 from walktalk.testing.conformance import graph_for
 
-LONG = 0.2  # seconds of the processor: 0.1 on a machine that does nothing else
+LONG = 0.1  # seconds of the processor
 ALL = [name for name in PROTOCOLS if "peers" in PROTOCOLS.find(name)().runtimes]
 WORDS = (0, 1, 2**7, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
 

@@ -85,12 +85,12 @@ def test_who_comes_back_goes_where_the_models_are_at_once() -> None:
 
 
 def test_when_all_models_are_lost_the_last_of_one_node_goes_on() -> None:
-    """Of three models on three of seven nodes, all dead at once, and back when nobody has any."""
+    """Of three models on three of seven nodes, all dead at once, and back when others go on with their copies."""
     protocol = Teleportation(3, patience=1.0)
     _, before = simulate(protocol, EVERYONE, (), IN_STEP, 1, 9.5)
     holders = {row.node for row in before if row.event == "train" and row.time > 8.5}
     assert len(holders) == 3
-    faults = tuple(Fault("kill", at=9.4, node=node, seconds=5.0) for node in holders)
+    faults = tuple(Fault("kill", at=9.4, node=node, seconds=100.0) for node in holders)
     _, trace = simulate(protocol, EVERYONE, faults, IN_STEP, 1, 200.0)
     (first, *_) = [row.time for row in trace if row.event == "begins_again"]
     assert not [row for row in trace if row.event == "send" and 20.0 < row.time < first]  # nor is anything said
