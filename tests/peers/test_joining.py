@@ -190,6 +190,16 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], why: str) -> None
         empty().join([replace(Entry("a", 9, by="a"), **changes)])
 
 
+def test_a_full_roster_says_what_to_do_and_a_large_clusters_holds_more() -> None:
+    entries = [Entry(f"m{k}", 3 + k, by=f"m{k}") for k in range(1001)]
+    roster = empty()
+    roster.join(entries[:1000])
+    with pytest.raises(ValueError, match=r"1,000 names have come and gone.*start it again with those that are there"):
+        roster.join(entries[1000:])
+    assert roster.join([replace(entries[5], count=1)])  # who is in it can still leave
+    assert empty(cycle(200)).room == 3200
+
+
 @pytest.mark.parametrize("said", [[], ["a"] * 10, ["a", 9, 0, "x y", [], "", 0, "a", "", ""], {"a": 1}, 3])
 def test_what_is_no_entry_is_none(said: object) -> None:
     with pytest.raises(ValueError, match="no entry"):

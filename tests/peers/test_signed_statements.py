@@ -51,6 +51,21 @@ def train(tally: Tally, iterations: int) -> None:
     tally.add(iterations, 1000)
 
 
+@pytest.mark.parametrize(("nodes", "known"), [(0, 1), (3, 3)])
+def test_a_large_cluster_has_room_for_everybodys_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, known: int
+) -> None:
+    """With room for 4,096 whatever its size, what the 4,097th said never held."""
+    monkeypatch.setattr("walktalk.runtimes.peers.identity.signed_statements.KNOWN", 1)
+    make_certificates(tmp_path, dict.fromkeys(NAMES, ()))
+    names = dict(enumerate(NAMES))
+    words = SignedStatements("test", lambda: credentials(tmp_path, "a"), lambda number: names[number], nodes)
+    for name in NAMES:
+        for chain in words_of(tmp_path, name).all():
+            words.learn(chain)
+    assert len(words.all()) == known
+
+
 def test_words_are_passed_on_as_they_are(tallies: list[Tally]) -> None:
     a, b, c = tallies
     train(c, 7)

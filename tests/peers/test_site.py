@@ -135,6 +135,7 @@ def test_a_module_is_loaded_and_given_back_with_what_travels_of_it_alone(tmp_pat
     module = torch.nn.DataParallel(Tied())
     try:
         with node.visited() as visit:
+            assert visit.weight == 2.0
             visit.load(module)
             assert module.module.tied.tolist() == [0.0] * 4
             with torch.no_grad():
@@ -166,7 +167,7 @@ def test_other_names_shapes_and_kinds_are_one_line_on_both_sides(
         assert not visit.is_over
         assert visit.finish()  # nothing is lost: it can be given back as it should be
     if "not float" not in words:
-        assert "lyon: its script: what was given back" in warnings_of(caplog)
+        wait_for(lambda: "lyon: its script: what was given back" in warnings_of(caplog), "a line at the node")
     assert len(node.answers) == 1
 
 
@@ -193,7 +194,7 @@ def test_a_visit_is_given_back_once(node: OneNode, caplog: pytest.LogCaptureFixt
             visit.finish()
         with pytest.raises(DataError, match="was given back before"):
             visit.skip()
-    assert "lyon: its script: visit 1 was given back before" in warnings_of(caplog)
+    wait_for(lambda: "lyon: its script: visit 1 was given back before" in warnings_of(caplog), "a line at the node")
     assert len(node.answers) == 1
 
 
@@ -212,6 +213,18 @@ def test_what_is_done_is_not_handed_on(node: OneNode) -> None:
         said = {"say": "finish", "visit": visit.number}
         node.trainer._open.answer = node.trainer._answer(said)  # type: ignore[union-attr]
         assert not node.trainer.release(wanted)
+
+
+@pytest.mark.parametrize(("knows", "expected"), [(True, 1.0), (False, 2.0)])
+def test_who_does_not_ask_for_the_weight_goes_further_by_it(knows: bool, expected: float, node: OneNode) -> None:
+    with node.visited() as visit:
+        visit.state["x"] += visit.weight / 2.0 if knows else 1.0  # its node counts twice
+        visit.state["bn.running_mean"][:] = 3.0
+        assert visit.finish()
+    (answer,) = node.answers
+    assert answer.row is not None
+    assert answer.row[3:7].tolist() == [expected] * 4
+    assert answer.row[7:].tolist() == [3.0] * 2  # a statistic is none of it
 
 
 def test_a_visit_is_skipped(node: OneNode) -> None:

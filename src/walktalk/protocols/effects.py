@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 # -- What nodes say to each other: a kind, a few small numbers, and perhaps a model beside them -----------------------
 
 HEADER_BYTES = 64
+NOTE_BYTES = 4096  # the longest note of a message, with all nodes
 """Bytes of every message on the wire before the model: kind, sender, receiver, the numbers below, lengths, checksum.
 
 The simulator counts them as sent, and the real runtime's encoding fits in them exactly.

@@ -10,8 +10,11 @@ import pytest
 from tests.protocols.failures.worlds import term_mixer
 from tests.support.runs import setup
 from walktalk import graphs
+from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
+from walktalk.graphs import Graph
 from walktalk.protocols import (
+    NOTE_BYTES,
     Combine,
     Context,
     Message,
@@ -25,7 +28,7 @@ from walktalk.protocols import (
 )
 from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
 from walktalk.protocols.mechanisms.tokens.handovers import stray_number
-from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, View, decode, encode
+from walktalk.protocols.mechanisms.tokens.heartbeats import MOST_WALKS, NOBODY, Claim, View, decode, encode
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.protocols.mechanisms.tokens.keeper import remembered
 from walktalk.protocols.mechanisms.tokens.mixing import TermMixer
@@ -150,6 +153,32 @@ def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_i
     sent = [effect for effect in effects if isinstance(effect, Send) and effect.slot]
     number = stray_number(old.moved(), 2)
     assert [(effect.to, effect.message.walk, effect.message.round) for effect in sent] == [(0, number, 2)]
+
+
+@pytest.mark.parametrize("graph", [graphs.complete(8), graphs.cycle(8)], ids=lambda graph: graph.name)
+def test_who_is_cut_off_alone_elects_nobody_and_restarts_nothing(graph: Graph) -> None:
+    """It would claim a later term, miss all walks there, and be believed when it is back."""
+    cut = Fault("partition", at=SPLIT, seconds=HEALED - SPLIT, nodes=(3,))
+    _, trace = play(MultiWalk(3), graph, cut, until=UNTIL)
+    assert [row for row in trace if row.event == "suspected" and row.node == 3]
+    assert [row for row in trace if row.event in ("elected", "stepped_down")] == []
+    assert [row for row in trace if row.event == "restarted" and row.node == 3] == []
+    assert [row for row in trace if row.event == "trained" and row.node == 3 and row.time > HEALED + 10]
+
+
+@pytest.mark.parametrize("guard", ["aggregator", "create_if_late"])
+def test_more_walks_than_a_heartbeat_names_are_refused_at_the_start(guard: str) -> None:
+    """Real nodes would refuse each other's heartbeats, as their notes are too long; the simulator would not notice."""
+    view = all_network_views(graphs.cycle(2100))[0]
+    MultiWalk(MOST_WALKS, resilient=True).machine(view)
+    many = MultiWalk(MOST_WALKS + 1, resilient=True, guard=guard)
+    if guard != "aggregator":
+        many.machine(view)
+        return
+    with pytest.raises(SpecError, match=r"walks: 2,013 are more than .*; allowed: up to 2,012, or another"):
+        many.machine(view)
+    longest = View(Claim(1, NOBODY.score, 0), 9, Claim(2, NOBODY.score, 0), 1, 0, sightings=(1,) * MOST_WALKS)
+    assert len(encode(longest)) <= NOTE_BYTES
 
 
 def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:

@@ -169,14 +169,14 @@ class Pulling(Rule):
         old = {_heard(child): -1.0 for child in came if child in self.heard}
         own = {} if self.node else {TRACKER: 1.0}
         tracked = {**own, **dict.fromkeys(came.values(), 1.0), **old} or {TRACKER: 0.0}
-        self.heard.update({child: min(meeting.note(UP, child), self.tree.size(child)) for child in came})
+        self.heard.update({child: min(meeting.said(UP, child), self.tree.size(child)) for child in came})
         kept = [Combine(_heard(child), {slot: 1.0}) for child, slot in came.items()]
         return [*self._pull(meeting), *([Combine(TRACKER, tracked)] if self.tree.below(self.node) else []), *kept]
 
     def _pull(self, meeting: Meeting) -> list[Effect]:
         """The parent's model, or one's own where there is no parent; or stay, where it is late."""
         for above in meeting.there(DOWN):
-            self.without = meeting.note(DOWN, above)
+            self.without = meeting.said(DOWN, above)
             return [Combine(MODEL, {meeting.slot(DOWN, above): 1.0})]
         return [] if self._has_parent(meeting) else [Combine(MODEL, {HALF: 1.0})]
 

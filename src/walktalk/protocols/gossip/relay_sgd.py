@@ -158,7 +158,7 @@ class Relay(Rule):
                 *meeting.opened(tree.kind),
                 *(Combine(_sum_of(tree, p), {slot: 1.0}) for p, slot in came.items()),
             ]
-            self.counts[tree.kind] = {peer: meeting.note(tree.kind, peer) for peer in came}
+            self.counts[tree.kind] = {peer: meeting.said(tree.kind, peer) for peer in came}
             effects += self._leave_out_too_much(tree)
             missing = self.nodes - 1 - sum(self.counts[tree.kind].values())
             own = {HALF: 1.0, MODEL: missing} if missing else {HALF: 1.0}  # as it is now, and as it was in their place

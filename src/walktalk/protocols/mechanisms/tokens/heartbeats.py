@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from walktalk.protocols.effects import NOTE_BYTES
 from walktalk.protocols.mechanisms.attendance import Arrivals
 
 
@@ -65,6 +66,7 @@ class View(NamedTuple):
 
 _CLAIM = struct.Struct("<Ii4f")
 _HEAD = struct.Struct("<IIIHHBHI")
+MOST_WALKS = (NOTE_BYTES - _HEAD.size - 2 * _CLAIM.size) // 2  # whose sightings fit into a heartbeat
 _MOST = 2**16 - 1  # beats ago, what is older was never; and hops
 LARGEST = 2**31 - 1  # term or beat that is believed: far from where the fields are full
 LEAP = 1_000  # terms that a claim may be ahead of the one that is known: nobody misses so many elections in one life

@@ -56,6 +56,7 @@ class Membership:
         "around",
         "ballot",
         "beat",
+        "called",
         "claim",
         "clueless",
         "cut",
@@ -96,6 +97,7 @@ class Membership:
         self.towards = -1  # the neighbour that the aggregator's last heartbeat came from first
         self.told = False  # whether anybody was heard in this life
         self.granted: Claim | None = None  # a candidate that had its time to claim
+        self.called = -math.inf  # when this node called an election
         self.past = 0  # the highest term that an earlier life of this node knew of
         self.clueless: set[int] = set()  # neighbours that know of no aggregator
         self.leaving = False  # whether this node is to leave for good: it aggregates no more
@@ -297,7 +299,7 @@ class Membership:
         if self.leaving:
             return self._tell_all()
         term = min(max(self.highest_term, self.ballot.term, 1) + 1, LARGEST)  # 1 is the specification's, and used up
-        self.ballot = self._myself(term)
+        self.ballot, self.called = self._myself(term), now
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
 
     def _hear_ballot(self, sender: int, heard: Claim, now: float) -> list[Effect]:
@@ -329,6 +331,8 @@ class Membership:
         if self.ballot.term <= self.claim.term:
             return []  # somebody has claimed meanwhile
         if self.ballot.node == self.around.node:
+            if self._is_alone():
+                return [SetTimer(QUIET, CALM * self.interval)]
             self.claim = self.own = self.ballot
             self.beat = 1
             self.sightings.new_term()
@@ -339,6 +343,14 @@ class Membership:
             return self._call_election(now)  # it must be dead; without it, it will not be proposed again
         self.granted = self.ballot
         return [SetTimer(QUIET, self.news.patience)]
+
+    def _is_alone(self) -> bool:
+        """Whether no neighbour has said anything since the election was called, of which all were told.
+
+        One that is cut off itself would claim a term of its own, miss all walks and begin them anew, and be believed
+        by all others as soon as it is back. It waits: who comes back says who aggregates, or joins the election.
+        """
+        return bool(self.heard) and all(arrivals.last < self.called for arrivals in self.heard.values())
 
     def _myself(self, term: int) -> Claim:
         return candidate(term, self.around.node, len(self.living), self.resources)

@@ -24,6 +24,7 @@ from walktalk.protocols.effects import (
 )
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
+from walktalk.protocols.mechanisms.tokens.heartbeats import MOST_WALKS
 from walktalk.protocols.mechanisms.tokens.hops import ACK, WALK
 from walktalk.protocols.mechanisms.tokens.membership import BEAT
 from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
@@ -210,5 +211,10 @@ class Walks(Protocol):
     def machine(self, network_view: NetworkView) -> Machine:
         rule = self.rule(network_view)
         if self.resilient:
+            if self.guard == "aggregator" and self.walks > MOST_WALKS:
+                raise SpecError(
+                    f"walks: {self.walks:,} are more than a heartbeat can name; allowed: up to {MOST_WALKS:,}, or "
+                    f"another guard ({', '.join(one for one in get_args(Guard) if one != 'aggregator')})"
+                )
             return ResilientNode(network_view, self.walks, self.aggregator, self.heartbeat, self.guard, rule)
         return WalkNode(network_view, self.walks, self.aggregator, rule)

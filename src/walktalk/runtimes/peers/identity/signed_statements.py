@@ -121,7 +121,8 @@ def _text(data: bytes) -> str:
 
 CERTIFICATE_KIND = "certificate"
 MARK = 8  # bytes
-KNOWN = 4096  # certificates that are kept at most: nodes, and those that were renewed
+KNOWN = 4096  # certificates that are kept at most in a small cluster: nodes, and those that were renewed
+KNOWN_OF_EACH = 2  # in a large one: the certificate of each node, and the one that it renews it with
 _SIZE = struct.Struct("<H")
 _LIFE = struct.Struct("<4sIQ")  # of another length than any other word that is signed
 _LIFE_MAGIC = b"life"
@@ -130,12 +131,16 @@ _LIFE_MAGIC = b"life"
 class SignedStatements:
     """Signs what a node says of itself, and checks what others have signed."""
 
-    def __init__(self, cluster: str, files: Callable[[], Credentials], name_of: Callable[[int], str]) -> None:
+    def __init__(
+        self, cluster: str, files: Callable[[], Credentials], name_of: Callable[[int], str], nodes: int = 0
+    ) -> None:
         """
         - `cluster`: its name: a word is good in one alone.
         - `files`: the node's own, as they are now.
         - `name_of`: of a node's number; "" where there is none.
+        - `nodes`: how many the cluster's file has, of all of which certificates are kept.
         """
+        self._room = max(KNOWN, KNOWN_OF_EACH * nodes)
         self._cluster, self._files, self._name_of = cluster.encode() + b"\0", files, name_of
         self._used: Credentials | None = None  # the files that the key below is of
         self._key: PrivateKeyTypes | None = None
@@ -217,7 +222,7 @@ class SignedStatements:
             return None
         if not is_issued_by(own, certificates_in(self._files().authority), between):
             raise ValueError(f"the certificate of {common_name(own)!r} is of another authority")
-        if len(self._bearers) >= KNOWN:
+        if len(self._bearers) >= self._room:
             return None
         self._bearers[mark], self._chains[mark] = own, chain
         return own

@@ -145,7 +145,8 @@ class Node:
         if own.credentials is None:
             return None
         first = own.credentials
-        return SignedStatements(own.cluster, lambda: connections.credentials or first, self._name)
+        nodes = len(self.setup.roster.names) if self.setup.roster is not None else 0
+        return SignedStatements(own.cluster, lambda: connections.credentials or first, self._name, nodes)
 
     def _name(self, number: int) -> str:
         """The name of any node; "" where there is none of that number."""

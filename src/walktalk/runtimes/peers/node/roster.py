@@ -37,7 +37,8 @@ else:
 MEMBERS_FILE = "roster.json"  # in a node's folder: who has joined and left, as far as it knew (`members`)
 SPAN = 2**16  # numbers for those who join, behind those of the file
 LARGEST = 2**20  # count of an entry: how often a name comes and goes
-ENTRIES = 1000  # at most
+ENTRIES = 1000  # in a small cluster, at most
+TIMES = 16  # and in a large one as many times its nodes
 AT_MOST = 1 << 16  # bytes of what one message says
 WHOLE = Limits(size=8 << 20)  # of a roster in a file, or in what an operator brings
 ROOM = 3900  # bytes of a note
@@ -136,6 +137,11 @@ class Roster:
     def changed(self) -> bool:
         """Whether anybody ever came or left."""
         return bool(self.entries)
+
+    @property
+    def room(self) -> int:
+        """How many names it holds of those who joined or left; it forgets none, or an old word could bring one back."""
+        return min(max(ENTRIES, TIMES * len(self.names)), SPAN)
 
     @property
     def digest(self) -> bytes:
@@ -238,8 +244,11 @@ class Roster:
 
     def _check(self, entry: Entry) -> None:
         first = len(self.names)
-        if entry.name not in self.entries and len(self.entries) >= ENTRIES:
-            raise ValueError(f"there are {ENTRIES} entries in the roster already")
+        if entry.name not in self.entries and len(self.entries) >= self.room:
+            raise ValueError(
+                f"{self.room:,} names have come and gone, and the roster holds no more; end the run, and start it "
+                "again with those that are there in the cluster's file"
+            )
         if entry.name in self.names:
             if entry.number != self.names.index(entry.name):
                 raise ValueError(f"{entry.name} is not number {entry.number}")

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from walktalk.core.errors import WalktalkError
-from walktalk.protocols import HEADER_BYTES, Message
+from walktalk.protocols import HEADER_BYTES, NOTE_BYTES, Message
 from walktalk.transforms.codecs import Bytes
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -241,7 +241,7 @@ class Limits:
     """What a neighbour may send."""
 
     payloads: Mapping[str, frozenset[int]]  # kind -> bytes that may come with such a message; of others nothing may
-    note_bytes: int = 4096  # the longest note
+    note_bytes: int = NOTE_BYTES  # the longest note
     messages_per_second: float = 500.0  # a hop of 1 MB takes a millisecond or two, a heartbeat is rarer by far
     burst: int = 1000  # messages at once, after a silence
 
