@@ -1,11 +1,15 @@
 """A Lightning trainer as the trainer of a node: a callback, and the script stays as it is.
 
-trainer = Trainer(max_epochs=-1, callbacks=[walktalk.lightning.SiteCallback("cluster.yaml", "lyon")])
+    trainer = Trainer(max_epochs=-1, callbacks=[walktalk.lightning.SiteCallback("cluster.yaml", "lyon")])
+
+Strategies, devices and loggers stay the trainer's own.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +20,14 @@ from walktalk.torch import Turns
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
-else:
-    try:
-        from lightning.pytorch import Callback
-    except ImportError:
-        try:
-            from pytorch_lightning import Callback
-        except ImportError as error:
-            raise UnavailableError("walktalk.lightning needs Lightning: pip install 'walktalk[lightning]'") from error
 
+    CALLBACK: type | None = Callback
+else:
+    CALLBACK = None  # without Lightning this can be imported, and says so when it is used
+    for library in ("lightning.pytorch", "pytorch_lightning"):
+        with suppress(ImportError):
+            CALLBACK = CALLBACK or importlib.import_module(library).Callback
+    Callback = CALLBACK or object
 
 LOSS = "train_loss"  # which the steps of a turn tell by themselves
 
@@ -34,6 +37,13 @@ class SiteCallback(Callback):  # type: ignore[misc, unused-ignore]
 
     Strategies and devices are the trainer's; with several processes the first talks to the node. What the trainer
     measures (`self.log`) goes to the node with every turn. Let the trainer be the one to go on: `max_epochs=-1`.
+
+    Args:
+        config: The cluster's YAML file; or a site that is open.
+        name: Which of its nodes this is.
+        steps: Optimizer steps with every model; the study's `local_steps` if left out.
+        with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
+        evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
     """
 
     def __init__(
@@ -45,15 +55,8 @@ class SiteCallback(Callback):  # type: ignore[misc, unused-ignore]
         with_optimizer: bool = False,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """Waits for a model when the trainer begins.
-
-        Args:
-            config: The cluster's YAML file; or a site that is open.
-            name: Which of its nodes this is.
-            steps: Optimizer steps with every model; the study's `local_steps` if left out.
-            with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
-            evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
-        """
+        if CALLBACK is None:
+            raise UnavailableError("walktalk.lightning needs Lightning: pip install 'walktalk[lightning]'")
         super().__init__()
         self._given = config, name
         self._steps, self._with_optimizer, self._evaluate = steps, with_optimizer, evaluate

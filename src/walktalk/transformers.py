@@ -1,11 +1,15 @@
 """A trainer of Hugging Face as the trainer of a node: a callback, also for TRL's trainers and for PEFT's adapters.
 
-trainer = SFTTrainer(…, callbacks=[walktalk.transformers.SiteCallback("cluster.yaml", "lyon")])
+    trainer = SFTTrainer(…, callbacks=[walktalk.transformers.SiteCallback("cluster.yaml", "lyon")])
+
+Arguments, schedules and loggers stay the trainer's own.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +18,13 @@ from walktalk.torch import Turns
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+    CALLBACK: type | None = TrainerCallback
 else:
-    try:
-        from transformers import TrainerCallback
-    except ImportError as error:
-        raise UnavailableError("walktalk.transformers needs transformers: pip install 'walktalk[language]'") from error
+    CALLBACK = None  # without transformers this can be imported, and says so when it is used
+    with suppress(ImportError):
+        CALLBACK = importlib.import_module("transformers").TrainerCallback
+    TrainerCallback = CALLBACK or object
 
 
 class SiteCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -27,6 +33,13 @@ class SiteCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     Where a model is frozen and has adapters, the study's file says what travels: the adapters alone, as
     `walktalk.torch.write_start` writes them. What the trainer logs and measures goes to the node with every turn.
     Let `max_steps` be larger than the run may take: a trainer that ends by itself leaves the run.
+
+    Args:
+        config: The cluster's YAML file; or a site that is open.
+        name: Which of its nodes this is.
+        steps: Optimizer steps with every model; the study's `local_steps` if left out.
+        with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
+        evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
     """
 
     def __init__(
@@ -38,15 +51,8 @@ class SiteCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         with_optimizer: bool = False,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """Waits for a model when the trainer begins.
-
-        Args:
-            config: The cluster's YAML file; or a site that is open.
-            name: Which of its nodes this is.
-            steps: Optimizer steps with every model; the study's `local_steps` if left out.
-            with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
-            evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
-        """
+        if CALLBACK is None:
+            raise UnavailableError("walktalk.transformers needs transformers: pip install 'walktalk[language]'")
         super().__init__()
         self._given = config, name
         self._steps, self._with_optimizer, self._evaluate = steps, with_optimizer, evaluate

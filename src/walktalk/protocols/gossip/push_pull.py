@@ -171,14 +171,14 @@ class Pulling(Rule):
         old = {_heard(child): -1.0 for child in came if child in self.heard}
         own = {} if self.above else {TRACKER: 1.0}
         gathered = [Combine(TRACKER, {**own, **new, **old} or {TRACKER: 0.0})] if self.below else []
-        self.heard.update({child: min(meeting.note(UP, child), self.sizes[child]) for child in came})
+        self.heard.update({child: min(meeting.said(UP, child), self.sizes[child]) for child in came})
         kept = [Combine(_heard(child), {meeting.slot(UP, child): 1.0}) for child in came]
         return [*self._pull(meeting), *gathered, *kept]
 
     def _pull(self, meeting: Meeting) -> list[Effect]:
         """The parent's model, or one's own where there is no parent; or stay, where it is late."""
         for above in meeting.there(DOWN):
-            self.without = meeting.note(DOWN, above)
+            self.without = meeting.said(DOWN, above)
             return [Combine(MODEL, {meeting.slot(DOWN, above): 1.0})]
         return [] if self._pulled(meeting) else [Combine(MODEL, {HALF: 1.0})]
 

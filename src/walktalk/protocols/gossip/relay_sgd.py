@@ -157,7 +157,7 @@ class Relay(Rule):
             came = {peer: meeting.slot(tree.kind, peer) for peer in meeting.there(tree.kind)}
             effects += [Forget(_sum_of(tree, peer)) for peer in self.counts[tree.kind] if peer not in came]
             effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
-            self.counts[tree.kind] = {peer: meeting.note(tree.kind, peer) for peer in came}
+            self.counts[tree.kind] = {peer: meeting.said(tree.kind, peer) for peer in came}
             effects += self._leave_out_too_much(tree)
             own = self._own_weights(tree)
             sums = (_sum_of(tree, peer) for peer in self.counts[tree.kind])
