@@ -137,15 +137,16 @@ class LocalLoss:
         return abs(value), residual
 
     def _times_hessian(self, samples: np.ndarray, gradient: Tensor, vector: Tensor) -> Tensor:
-        if not gradient.requires_grad:  # a loss that is linear in the model, or can be derived once only
-            return self._difference(samples, vector)
+        """H·vector; where torch can derive an operation once only, it says so, or gives nothing: then by differences."""
         try:
-            found = torch.autograd.grad(
-                gradient @ vector, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+            found = flat(
+                torch.autograd.grad(
+                    gradient @ vector, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
             )
-        except (NotImplementedError, RuntimeError):  # an operation that torch can derive once only, such as CTC
+        except (NotImplementedError, RuntimeError):
             return self._difference(samples, vector)
-        return flat(found)
+        return found if float(found.norm()) > 0.0 else self._difference(samples, vector)
 
     def _difference(self, samples: np.ndarray, vector: Tensor) -> Tensor:
         """H·vector from gradients on both sides of the model."""
