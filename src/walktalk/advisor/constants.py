@@ -137,7 +137,7 @@ class LocalLoss:
         return abs(value), residual
 
     def _times_hessian(self, samples: np.ndarray, gradient: Tensor, vector: Tensor) -> Tensor:
-        """H·vector; where torch can derive an operation once only, it says so, or gives nothing: then by differences."""
+        """H·vector; by differences where torch can derive an operation once only: it says so, or gives nothing."""
         try:
             found = flat(
                 torch.autograd.grad(
