@@ -175,9 +175,7 @@ def test_more_walks_than_a_heartbeat_names_are_refused_at_the_start(guard: str) 
     if guard != "aggregator":
         many.machine(view)
         return
-    with pytest.raises(
-        SpecError, match="walks: 2,013 are more than .*; allowed: up to 2,012, or another"
-    ):
+    with pytest.raises(SpecError, match=r"walks: 2,013 are more than .*; allowed: up to 2,012, or another"):
         many.machine(view)
     longest = View(Claim(1, NOBODY.score, 0), 9, Claim(2, NOBODY.score, 0), 1, 0, sightings=(1,) * MOST_WALKS)
     assert len(encode(longest)) <= NOTE_BYTES
