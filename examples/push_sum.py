@@ -68,7 +68,7 @@ class PushSumNode(Machine):
         if isinstance(event, Trained):
             return [*self.push(context), *self.estimate(), Train(MODEL)]
         if isinstance(event, Received):
-            return [*self.take(event), *self.estimate()]
+            return [*self.receive(event), *self.estimate()]
         return []
 
     # --8<-- [end:machine]
@@ -85,7 +85,7 @@ class PushSumNode(Machine):
         half = Message("share", note=struct.pack("<d", self.weight))
         return [learned, Combine(SUM, {SUM: 0.5}), Send(to, half, SUM)]
 
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         """Somebody's half comes on top."""
         (weight,) = struct.unpack("<d", event.message.note)
         self.weight += weight

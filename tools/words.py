@@ -1,7 +1,8 @@
 """Refuses words that were given up, as names in src and as heads in the glossary: `python tools/words.py [DIR]`.
 
 A word of the project means one thing, and one that somebody from the field knows. What stands here was renamed; a new
-name that brings one back is refused, with the word to take in its place.
+name that brings one back is refused, with the word to take in its place. A few verbs that could mean anything are
+functions' names in one meaning each, in the files that stand here.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ WORDS = {
     "storm": "plan",
     "surroundings": "network_view",
 }
+ONE_MEANING = {  # functions whose names say too little: the one meaning that each has, and the files that have it
+    "take": (
+        "takes out of what is held (what comes is received, what is kept is added or stored)",
+        ("advisor/bound_check.py", "runtimes/simulator/schedule.py", "runtimes/stacked/rows.py"),
+    ),
+    "tell": (
+        "says how far a study is to whoever watches (a message is sent, an event is given)",
+        ("cli/options.py", "studies/execution/groups.py", "studies/execution/run.py", "studies/execution/runner.py"),
+    ),
+    "note": ("writes a line into the trace", ("runtimes/semantics/interpreter.py",)),
+}
 OWN = ("core/old_names.py", "cli/chaos.py")  # where old names have to stand for a release
 GLOSSARY = Path("docs/glossary.md")
 
@@ -50,6 +62,15 @@ def names_in(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
 
 
+def functions_in(path: Path) -> Iterator[tuple[int, str]]:
+    """The functions and methods of a file, with their lines, without properties, which only give a value."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if not any(isinstance(one, ast.Name) and one.id == "property" for one in node.decorator_list):
+            yield node.lineno, node.name
+
+
 def heads_in(text: str) -> Iterator[tuple[int, str]]:
     """The words that a glossary explains, with their lines."""
     lines = text.splitlines()
@@ -66,7 +87,15 @@ def main(folder: Path) -> int:
     old = [(*place, word) for *place, name in found for word in words_of(name) if word in WORDS]
     for path, line, word in sorted(set(old)):
         print(f"{path}:{line}: {word} is called {WORDS[word]} here")
-    return bool(old)
+    other = [
+        (path, line, name, ONE_MEANING[name][0])
+        for path in files
+        for line, name in functions_in(path)
+        if name in ONE_MEANING and not path.as_posix().endswith(ONE_MEANING[name][1])
+    ]
+    for path, line, name, meaning in other:
+        print(f"{path}:{line}: {name} {meaning} here; where it does that, add the file in tools/words.py")
+    return bool(old or other)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
 
 from walktalk.api import Site, Visit, site
-from walktalk.core.errors import DataError
+from walktalk.core.errors import DataError, UnavailableError
 from walktalk.core.settings import misfit
 from walktalk.learning import tasks
 from walktalk.runtimes.peers import load_cluster
@@ -33,14 +33,22 @@ from walktalk.studies import load_spec, make_spec
 log = logging.getLogger(__name__)
 
 SAY_EVERY = 1.0  # seconds between two reports of progress
-SAME = 1e-6  # a weight that differs from 1 by less is 1
 
 
 class Turns:
     """The turns of one node's own training loop: a model comes, is trained for some steps, and is given back.
 
-    Of several processes that train one model together (`torch.distributed`), the first talks to the node, and the
-    others get from it what it got. The parameters of each have to be whole: sharded ones are refused.
+    Several processes that train one model together (`torch.distributed`) each make their own: the first talks to the
+    node, and the others hear of it. The parameters of each have to be whole: sharded ones are refused.
+
+    Args:
+        config: The cluster's YAML file; or a site that is open, or other visits.
+        name: Which of its nodes this is.
+        module: What is trained; the arrays of the study are loaded into it when a model comes.
+        optimizer: Yours, if the study is to say what becomes of its memory: begun anew for every model, kept at
+            the node, or sent with the walk. If left out, it stays with you and is none of ours.
+        steps: Optimizer steps with every model; the study's `local_steps` if left out.
+        evaluate: Measures the module as it came, on data of yours: numbers by name, `train_loss` among them.
     """
 
     def __init__(
@@ -53,17 +61,6 @@ class Turns:
         steps: int | None = None,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
-        """Opens the site when the first model is asked for.
-
-        Args:
-            config: The cluster's YAML file; or a site that is open, or other visits.
-            name: Which of its nodes this is.
-            module: What is trained; the arrays of the study are loaded into it when a model comes.
-            optimizer: Yours, if the study is to say what becomes of its memory: begun anew for every model, kept at
-                the node, or sent with the walk. If left out, it stays with you and is none of ours.
-            steps: Optimizer steps with every model; the study's `local_steps` if left out.
-            evaluate: Measures the module as it came, on data of yours: numbers by name, `train_loss` among them.
-        """
         if steps is not None and steps < 1:
             raise misfit("steps", steps, "a whole number, 1 or more", DataError)
         self.over = False  # whether there are no more turns
@@ -109,19 +106,16 @@ class Turns:
         """
         self._module, self._optimizer = module or self._module, optimizer or self._optimizer
         self._done, self._samples, self._losses, self._measures = 0, 0, [], {}
-        if rank() == 0 and self._visits is None:
-            self._visits = iter(self._open())
-        self.visit = None if self._visits is None else next(self._visits, None)
-        steps = 0 if self.visit is None else self._wanted or max(1, self.visit.steps)
-        if self.visit is not None:
+        if self._visits is None:
             whole(self.module)
+            self._visits = iter(self._open())
+        self.visit = next(self._visits, None)
+        self.over = self.visit is None
+        if self.visit is not None:
+            self._steps = self._wanted or max(1, self.visit.steps)
             if self._optimizer is not None:
                 self._optimizer.state.clear()  # what the study keeps of it comes with the visit
             self.visit.load(self.module, self._optimizer)
-        self._steps = shared(steps)
-        self.over = self._steps == 0
-        if not self.over:
-            share_module(self.module)
         return not self.over
 
     def _open(self) -> Iterable[Any]:
@@ -131,14 +125,15 @@ class Turns:
             self._site = config if isinstance(config, Site) else None
             return config
         path = start_file(Path(config))
-        if path is not None and not path.exists():
+        if path is not None and not path.exists() and is_first():
             own = path.with_name(f"{path.name}.{os.getpid()}")
             write_start(self.module, own)
             with suppress(FileExistsError):  # another site of this machine was first
                 os.link(own, path)
             own.unlink()
             log.info("%s was not there, and is written; all sites need the same one", path)
-        self._site = site(config, name, evaluate=None if self._evaluate is None else self._measured)
+        measure = None if self._evaluate is None else self._measured
+        self._site = site(config, name, evaluate=measure, several=False)  # others hear from the module
         return self._site
 
     def step(self, loss: Any = None, samples: int = 0, **measured: Any) -> bool:
@@ -175,7 +170,7 @@ class Turns:
         """Take in what was measured in this turn: numbers by name, of which the last are told."""
         for name, value in measured.items():
             with suppress(TypeError, ValueError):  # what is no number is not told
-                self._measures[name] = float(value)
+                self._measures[name] = float(value.detach() if isinstance(value, Tensor) else value)
 
     def finish(self) -> bool:
         """Give the model back as it is now; whether it counts."""
@@ -185,11 +180,8 @@ class Turns:
             return False
         loss = {"train_loss": float(torch.stack(self._losses).double().mean())} if self._losses else {}
         metrics = {**loss, **self._measures}
-        samples = {"samples": self._samples} if self._samples else {}
-        state: Any = self.module
-        if abs(visit.weight - 1.0) > SAME:
-            state = as_far_as(visit.tensors, tasks.named_arrays(self.module), visit.weight)
-        return bool(visit.finish(state, steps=steps, metrics=metrics, optimizer=self._optimizer, **samples))
+        counts = {"steps": steps} | ({"samples": self._samples} if self._samples else {})
+        return bool(visit.finish(self.module, metrics=metrics, optimizer=self._optimizer, **counts))
 
     def close(self, *error: Any) -> None:
         """End the last turn, whatever of it was done, and let the node go on without this script."""
@@ -211,21 +203,49 @@ class Turns:
         return self._evaluate()
 
 
+class TakesTurns:
+    """What the callbacks of `walktalk.lightning` and `walktalk.transformers` have in common.
+
+    Args:
+        config: The cluster's YAML file; or a site that is open.
+        name: Which of its nodes this is.
+        steps: Optimizer steps with every model; the study's `local_steps` if left out.
+        with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
+        evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
+    """
+
+    lacks: ClassVar[str] = ""  # what has to be installed before there can be one
+
+    def __init__(
+        self,
+        config: str | PathLike[str] | Iterable[Any],
+        name: str = "",
+        *,
+        steps: int | None = None,
+        with_optimizer: bool = False,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:
+        if self.lacks:
+            raise UnavailableError(self.lacks)
+        super().__init__()
+        self._given = config, name
+        self._steps, self._with_optimizer, self._evaluate = steps, with_optimizer, evaluate
+        self.turns: Turns | None = None
+
+    def begin(self, module: nn.Module, optimizer: Any) -> bool:
+        """Wait for the first model; False where the run is over."""
+        inside = getattr(optimizer, "optimizer", optimizer)  # trainers put their own around it
+        kept = inside if self._with_optimizer else None
+        self.turns = Turns(*self._given, module, kept, steps=self._steps, evaluate=self._evaluate)
+        return self.turns.begin()
+
+
 def start_file(config: Path) -> Path | None:
     """The file of a cluster's study that training starts from; None where its task has none."""
     cluster = load_cluster(config)
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     state = spec.task.settings.get("state")
     return Path(state) if spec.task.name == "outside" and isinstance(state, str) else None
-
-
-def as_far_as(start: Mapping[str, Tensor], trained: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
-    """So much of the way from one state to another: what an objective's weight asks of a loop with its own rate."""
-    found = {}
-    for name, before in start.items():
-        after = trained[name].to(before.device)
-        found[name] = before + weight * (after - before) if before.is_floating_point() else after
-    return found
 
 
 def write_start(module: nn.Module, path: str | PathLike[str]) -> None:
@@ -251,33 +271,9 @@ def write_start(module: nn.Module, path: str | PathLike[str]) -> None:
     tasks.write_state({name: array for name, array in everything.items() if name in trained | beside}, path)
 
 
-# -- Several processes that train one model together -------------------------------------------------------------------
-
-
-def rank() -> int:
-    """Which of them this is; 0 where it is alone."""
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-
-
-def are_several() -> bool:
-    """Whether there are others."""
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-
-
-def shared(number: int) -> int:
-    """The number that the first process has."""
-    if not are_several():
-        return number
-    holder = [number]
-    distributed.broadcast_object_list(holder, src=0)
-    return holder[0]
-
-
-def share_module(module: nn.Module) -> None:
-    """Give all processes the arrays that the first has loaded."""
-    if are_several():
-        for array in tasks.unwrapped(module).state_dict().values():
-            distributed.broadcast(array, src=0)
+def is_first() -> bool:
+    """Whether this is the first of the processes that train one model together, or alone."""
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
 def whole(module: nn.Module) -> None:

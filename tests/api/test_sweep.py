@@ -119,7 +119,7 @@ def test_the_command_line_sweeps_too(tmp_path: Path) -> None:
     code, said, errors = walktalk(*words)
     assert code == 0, errors
     assert "2 studies" in said
-    assert {path.name for path in out.iterdir()} == {"lr-0.02", "lr-0.1"}
+    assert {path.name for path in out.iterdir()} == {"lr-0.02", "lr-0.1", "report.html"}
     assert (out / "lr-0.1" / "report.html").is_file()
     code, said, errors = walktalk("table", out, "--form", "csv", "--sort", "-loss", "--where", "lr<0.05")
     assert code == 0, errors

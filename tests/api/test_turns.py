@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
-import os
-import subprocess
 import sys
-import textwrap
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+import walktalk.torch
 from tests.peers.test_site import OneNode, work
-from walktalk.core.errors import DataError
+from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import tasks
 from walktalk.torch import Turns, start_file, write_start
 
@@ -30,9 +29,9 @@ START = {"weight": torch.full((1, 3), 2.0), "bias": torch.zeros(1)}
 class StandIn:
     """What adapters use of a visit, without a node."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], steps: int = 2, weight: float = 1.0) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], steps: int = 2) -> None:
         self.tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        self.steps, self.weight, self.is_over = steps, weight, False
+        self.steps, self.is_over = steps, False
         self.given: dict[str, Any] = {}
         self.back: dict[str, Tensor] = {}
         self.skipped, self.shares = False, list[float]()
@@ -100,22 +99,13 @@ def test_a_loop_of_its_own_is_one_turn_each():
     given, module = visits(steps=7), nn.Linear(3, 1)
     seen = []
     for turns in Turns(given, module=module):
-        seen.append(float(module.bias))
+        seen.append(module.bias.item())
         with torch.no_grad():
             module.bias += 1
         turns.report(auc=0.5, name="no number")
     assert seen == [0.0, 1.0, 2.0]
     assert [float(visit.back["bias"]) for visit in given] == [1.0, 2.0, 3.0]
     assert [visit.given["metrics"] for visit in given] == [{"auc": 0.5}] * 3
-
-
-def test_a_weight_lengthens_the_way():
-    (visit,), module = visits(1, weight=0.5), nn.Linear(3, 1)
-    for _ in Turns([visit], module=module):
-        with torch.no_grad():
-            module.bias += 4
-    assert float(visit.back["bias"]) == 2.0
-    assert torch.equal(visit.back["weight"], START["weight"])
 
 
 def test_an_optimizer_that_is_handed_over_begins_anew_and_one_that_is_not_stays():
@@ -214,45 +204,17 @@ def test_a_turn_with_a_node_hands_over_what_was_trained(tmp_path):
     assert (answer.samples, answer.steps, dict(answer.metrics)) == (6, 1, {"train_loss": 0.25})
 
 
-SEVERAL = """
-    import torch
-    from torch import distributed, nn
-    from tests.api.test_turns import visits
-    from walktalk.torch import Turns
-
-    distributed.init_process_group("gloo")
-    rank = distributed.get_rank()
-    module = nn.parallel.DistributedDataParallel(nn.Linear(3, 1))
-    optimizer, given = torch.optim.SGD(module.parameters(), 0.1), visits() if rank == 0 else []
-    turns = Turns(given, module=module)
-    seen, goes = [], turns.begin()
-    while goes:
-        if turns._done == 0:
-            seen.append(float(module.module.bias))
-        optimizer.zero_grad()
-        module(torch.full((2, 3), float(rank))).sum().backward()
-        optimizer.step()
-        goes = turns.step()
-    assert seen == [0.0, 1.0, 2.0], seen
-    if rank == 0:
-        assert all(abs(float(one.back["bias"]) - k + 0.4) < 1e-6 for k, one in enumerate(given)), given[0].back
-    distributed.destroy_process_group()
-"""
-
-
-@pytest.mark.slow  # it starts three processes
-def test_several_processes_of_torchrun_are_one_script(tmp_path):
-    script = tmp_path / "several.py"
-    script.write_text(textwrap.dedent(SEVERAL))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    here = str(Path(__file__).parents[2])
-    found = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=found)
-    assert done.returncode == 0, done.stderr[-2000:]
+@pytest.mark.parametrize(("name", "extra"), [("lightning", "lightning"), ("transformers", "language")])
+def test_without_its_library_an_adapter_says_what_to_install(name, extra, monkeypatch):
+    for library in ("lightning.pytorch", "pytorch_lightning", "transformers"):
+        monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    path = Path(walktalk.torch.__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"fresh_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(adapter := importlib.util.module_from_spec(spec))
+    with pytest.raises(UnavailableError, match=rf"pip install 'walktalk\[{extra}\]'"):
+        adapter.SiteCallback([])
 
 
 # -- Lightning -------------------------------------------------------------------------------------------------------

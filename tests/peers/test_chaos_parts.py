@@ -22,17 +22,20 @@ from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.seeds import Seed
-from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, UPDATE, Message, MultiWalk, Send
+from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, PROTOCOLS, UPDATE, Message, MultiWalk, Received, Send
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.records import TraceRow, atomic
-from walktalk.runtimes.peers import Entry, Parcel, Roster, Stamp, Standing, merge
+from walktalk.runtimes.peers import Connections, Entry, Parcel, Roster, Stamp, Standing, cluster_complaints, merge
 from walktalk.runtimes.peers.identity.handshake import next_life
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept
 from walktalk.runtimes.peers.node.members import Members
+from walktalk.runtimes.peers.node.tally import Tally
+from walktalk.runtimes.peers.operations.answers import read_answer
 from walktalk.runtimes.peers.operations.ledger import Ledger, Sums
 from walktalk.runtimes.peers.operations.replaying import clock_errors, correct_clocks
 from walktalk.runtimes.semantics import Interpreter, Scale, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
+from walktalk.studies import build_graph
 from walktalk.testing.chaos import (
     ChaosPlan,
     Comparison,
@@ -40,14 +43,27 @@ from walktalk.testing.chaos import (
     Verdict,
     disturbance,
     faults_of,
+    interrupted_rounds,
     known_rounds,
+    series,
     summary,
     write_rounds,
 )
-from walktalk.testing.chaos.byzantine import Forger, Said, forged, spoiled
+from walktalk.testing.chaos.byzantine import DEEP, Forger, Said, forged, spoiled
 from walktalk.testing.chaos.cables import Disk
 from walktalk.testing.chaos.disturbance import CLOCK, Disturbance, shift_clock
-from walktalk.testing.chaos.injectors import free_disk
+from walktalk.testing.chaos.injectors import BEGIN, DO, free_disk
+from walktalk.testing.chaos.misbehaviour import (
+    ANSWERS,
+    DEAF,
+    FALSE_COUNTS,
+    MISLEADS,
+    MUTE,
+    STALLS,
+    Misbehaviour,
+    mislead_operators,
+)
+from walktalk.testing.chaos.plan import BESIDE, COMING_AND_GOING, KINDS
 from walktalk.testing.chaos.round import by_data, what_is_left
 from walktalk.testing.chaos.verdict import LedgerCheck, copies_of_walks, verdict_of
 
@@ -60,7 +76,7 @@ GOOD = Verdict(
 
 def test_blows_are_chosen_by_kind_and_a_wrong_word_is_named() -> None:
     assert [fault.kind for fault in faults_of(["restart", "kill"])] == ["aggregator", "random", "restart"]
-    with pytest.raises(SpecError, match=r"--faults: 'flood' is not possible; allowed: kill, hang, cut"):
+    with pytest.raises(SpecError, match=r"--faults: 'flood' is not possible; allowed: kill, hang, stall, deaf, cut"):
         faults_of(["kill", "flood"])
 
 
@@ -85,6 +101,93 @@ def test_every_check_can_fail_and_says_what_it_saw(changes: dict, said: str) -> 
     assert said in failure
 
 
+def test_every_fault_can_be_injected_and_every_algorithm_has_a_plan_or_says_why_not() -> None:
+    faults = {fault.kind for kind in KINDS.values() for fault in kind.faults}
+    assert faults == {*DO, *BEGIN}
+    assert set(BEGIN) == set(BESIDE)
+    for name in PROTOCOLS:
+        plan = ChaosPlan(nodes=8, algorithm=name, faults=faults_of(tuple(KINDS)))
+        if name in ("centralized", "choco_sgd"):
+            with pytest.raises(SpecError, match="survives no failures"):
+                plan.spec(0)
+            continue
+        plan.protocol.check_graph(build_graph(plan.spec(0)))
+        happens = {fault.kind for fault in plan.happens}
+        assert faults - happens == (set() if plan.protocol.nodes_come_and_go else set(COMING_AND_GOING))
+
+
+def test_what_a_round_does_is_said_again_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood at "checking the books" for minutes without a word."""
+    said, now = list[str](), [0.0]
+    monkeypatch.setattr("walktalk.testing.chaos.series.time.monotonic", lambda: now[0])
+    doing = {3: ("checking the ledger", 0.0, 0.0)}
+    for _ in range(200):
+        now[0] += 0.1
+        series._say_that_it_goes_on(doing, lambda seed, line: said.append(f"{now[0]:.1f} {seed}: {line}"))
+    moments = [float(line.split()[0]) for line in said]
+    assert max(later - sooner for sooner, later in pairwise([0.0, *moments])) <= 5.0
+    assert said[-1].endswith("3: checking the ledger … 18 s")
+
+
+class Misbehaving:
+    """The parts of a node that are wrapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.setup = SimpleNamespace(folder=folder)
+        self.trained, self.acknowledged, self.heard = list[Any](), list[Any](), list[Any]()
+        thread = SimpleNamespace(_train=self.trained.append)
+        self.training = SimpleNamespace(queue=SimpleNamespace(_thread=thread))
+        self.link = SimpleNamespace(acknowledge=self.acknowledged.append)
+        self.runner = SimpleNamespace(handle=lambda event: self.heard.append(event) or ["an effect"])
+        self.progress = SimpleNamespace(tally=Tally(0, 3))
+
+
+def test_a_node_misbehaves_while_a_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Misbehaving(tmp_path)
+    Misbehaviour(node)  # type: ignore[arg-type]
+    came, beat = Received(1, Message("walk", 1), "in/1"), Received(1, Message("beat"), "")
+    (tmp_path / DEAF).touch()
+    node.link.acknowledge("this")
+    (tmp_path / DEAF).unlink()
+    node.link.acknowledge("that")
+    assert node.acknowledged == ["that"]
+    (tmp_path / MUTE).touch()
+    assert node.runner.handle(came) == []
+    assert node.runner.handle(beat) == ["an effect"]
+    (tmp_path / MUTE).unlink()
+    assert node.runner.handle(came) == ["an effect"]
+    (tmp_path / STALLS).touch()
+    monkeypatch.setattr("walktalk.testing.chaos.misbehaviour.time.sleep", lambda s: (tmp_path / STALLS).unlink())
+    node.training.queue._thread._train("work")
+    assert node.trained == ["work"]
+    neighbour, dice = Tally(1, 3), random.Random(0)
+    (tmp_path / FALSE_COUNTS).touch()
+    node.progress.tally.add(iterations=3)
+    neighbour.hear(0, node.progress.tally.encode(5.0, dice))
+    assert neighbour.over([0])
+    assert 3 < neighbour.counts[0].iterations < 100  # it is believed as far as it can have come
+    assert node.progress.tally.own.iterations == 3
+
+
+def test_who_misleads_operators_is_set_aside_and_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies: dict[str, Any] = {}
+
+    def answer(self: object, question: str, reply: object, asker: str = "operator") -> None:
+        replies[asker] = reply
+
+    monkeypatch.setattr(Connections, "answer", answer)
+    mislead_operators(tmp_path)
+    for asker in ("operator", "*"):
+        Connections.answer(None, "status", lambda asked: b"true", asker)  # type: ignore[arg-type]
+    assert replies["operator"]({}) == b"true"
+    (tmp_path / MISLEADS).touch()
+    assert [replies["operator"]({}) for _ in ANSWERS] == list(ANSWERS)
+    assert replies["*"]({}) == b"true"  # who wants to join is told the truth
+    for told in ANSWERS:
+        answers = {"node-0": read_answer(told), "node-1": read_answer(b'{"complaints": []}')}
+        assert all(isinstance(line, str) for line in cluster_complaints(answers))
+
+
 def test_what_a_killed_node_wrote_last_is_no_second_copy_of_a_walk() -> None:
     told = [TraceRow(1.0, 3, "kill"), TraceRow(0.9, 3, "train", walk=1), TraceRow(2.0, 5, "train", walk=1)]
     assert copies_of_walks(told, 0.0, 9.0) == (1, 0)
@@ -101,6 +204,8 @@ def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) 
     assert verdict_of(json.loads(json.dumps(asdict(GOOD)))) == GOOD
     with pytest.raises(StudyError, match="another plan"):
         known_rounds(tmp_path, replace(plan, nodes=7))
+    assert len(interrupted_rounds(tmp_path, plan)) == 2
+    assert not interrupted_rounds(tmp_path, replace(plan, nodes=7))
     assert known_rounds(tmp_path / "nothing", plan) == []
     assert summary([GOOD, failed])["value"] == 1
 
@@ -131,7 +236,8 @@ def test_forged_messages_are_made_of_what_was_said_and_no_bad_model_is_finite_an
         model = payload.view("<f4")
         same_model, same_words = np.array_equal(payload, true), parcel == said[0].parcel
         kinds.add((same_model, same_words))
-        assert (parcel.message.kind, len(parcel.message.note), len(payload)) == ("walk", 16, len(true))
+        assert (parcel.message.kind, len(payload)) == ("walk", len(true))
+        assert len(parcel.message.note) == 16 or parcel.message.note in (b"", DEEP)
         assert same_model or not np.isfinite(model).all() or np.linalg.norm(model.astype(float)) > 1e6
     assert kinds == {(True, True), (True, False), (False, True)}
     assert np.array_equal(true.view("<f4"), np.linspace(-1, 1, 50, dtype="<f4"))  # what is sent in truth is not touched

@@ -64,7 +64,7 @@ def test_one_whose_link_works_and_whose_algorithm_does_not_is_gone_round(
         handle = node.runner.handle
 
         def overhear(event: Event) -> list[Effect]:
-            came = isinstance(event, Received) and event.into
+            came = isinstance(event, Received) and event.slot
             return [] if came else handle(event)
 
         node.runner.handle = overhear  # type: ignore[method-assign]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -135,6 +136,7 @@ def test_a_module_is_loaded_and_given_back_with_what_travels_of_it_alone(tmp_pat
     module = torch.nn.DataParallel(Tied())
     try:
         with node.visited() as visit:
+            assert visit.weight == 2.0
             visit.load(module)
             assert module.module.tied.tolist() == [0.0] * 4
             with torch.no_grad():
@@ -166,7 +168,7 @@ def test_other_names_shapes_and_kinds_are_one_line_on_both_sides(
         assert not visit.is_over
         assert visit.finish()  # nothing is lost: it can be given back as it should be
     if "not float" not in words:
-        assert "lyon: its script: what was given back" in warnings_of(caplog)
+        wait_for(lambda: "lyon: its script: what was given back" in warnings_of(caplog), "a line at the node")
     assert len(node.answers) == 1
 
 
@@ -193,7 +195,7 @@ def test_a_visit_is_given_back_once(node: OneNode, caplog: pytest.LogCaptureFixt
             visit.finish()
         with pytest.raises(DataError, match="was given back before"):
             visit.skip()
-    assert "lyon: its script: visit 1 was given back before" in warnings_of(caplog)
+    wait_for(lambda: "lyon: its script: visit 1 was given back before" in warnings_of(caplog), "a line at the node")
     assert len(node.answers) == 1
 
 
@@ -212,6 +214,18 @@ def test_what_is_done_is_not_handed_on(node: OneNode) -> None:
         said = {"say": "finish", "visit": visit.number}
         node.trainer._open.answer = node.trainer._answer(said)  # type: ignore[union-attr]
         assert not node.trainer.release(wanted)
+
+
+@pytest.mark.parametrize(("knows", "expected"), [(True, 1.0), (False, 2.0)])
+def test_who_does_not_ask_for_the_weight_goes_further_by_it(knows: bool, expected: float, node: OneNode) -> None:
+    with node.visited() as visit:
+        visit.state["x"] += visit.weight / 2.0 if knows else 1.0  # its node counts twice
+        visit.state["bn.running_mean"][:] = 3.0
+        assert visit.finish()
+    (answer,) = node.answers
+    assert answer.row is not None
+    assert answer.row[3:7].tolist() == [expected] * 4
+    assert answer.row[7:].tolist() == [3.0] * 2  # a statistic is none of it
 
 
 def test_a_visit_is_skipped(node: OneNode) -> None:
@@ -420,3 +434,34 @@ def test_algorithms_that_need_our_gradients_are_refused() -> None:
     with pytest.raises(UnavailableError, match="pulls every step"):
         check_outside(FedProx(mu=0.1))
     check_outside(FedProx(mu=0.0))
+
+
+def test_the_first_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in `docs/script.md` and in the README, with a model and a loop of the reader's."""
+    root = Path(__file__).parents[2]
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", (root / "docs" / "script.md").read_text(), re.M | re.S)
+    short = [
+        b for b in re.findall(r"^```py\n(.*?)^```", (root / "README.md").read_text(), re.M | re.S) if "wt.site" in b
+    ]
+    monkeypatch.chdir(tmp_path)
+    for text in (blocks[0], short[0]):
+        node = OneNode(tmp_path)
+        thread = node.begin(work(node.trainer.initial_row(0)))
+        threading.Thread(target=lambda: (thread.join(30.0), node.trainer.tell_over("done")), daemon=True).start()  # noqa: B023
+
+        class Model(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                for name, array in START.items():
+                    part = self if "." not in name else self.register_module("bn", torch.nn.Module()) or self.bn
+                    part.register_buffer(name.rpartition(".")[2], array.clone())
+
+        exec(
+            compile(text, "script.md", "exec"),
+            {"wt": wt, "model": Model(), "train": lambda model: 0.5, "data": range(10), "auc": 0.75},
+        )
+        node.trainer.close("")
+        (answer,) = node.answers
+        assert answer.row is not None
+        assert answer.samples == 10
+        assert set(answer.metrics.values()) <= {0.5, 0.75}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import struct
 
 import numpy as np
@@ -17,8 +18,8 @@ from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Digest, MultiWalk, Protocol, Trained, Walkman, WeightedWalk
 from walktalk.protocols.mechanisms.tokens.protocol import WalkNode
-from walktalk.protocols.mechanisms.tokens.rule import counts_in
-from walktalk.protocols.walks.walkman import Consensus, count_of
+from walktalk.protocols.mechanisms.tokens.rule import Name, count_in
+from walktalk.protocols.walks.walkman import Consensus
 from walktalk.protocols.walks.weighted_walk import Weighted
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming, RunSetup, Simulation, all_network_views
@@ -147,9 +148,7 @@ def test_walkman_reaches_the_optimum_of_unlike_nodes_also_after_failures() -> No
     faults = (Fault("kill", at=50.0, node="random", seconds=20.0), Fault("kill", at=120.0, node=0, seconds=40.0))
     end = Run(Walkman(heartbeat=5.0), GRAPH, Stop(time=2500.0), faults, steps=5).advance(1.0)
     assert end.distance < 1e-4
-    counts = [
-        count_of(counts_in(token.carried.state)) for m in end.simulation.machines for token in m.copies.here.values()
-    ]  # type: ignore[attr-defined]
+    counts = [count_in(token.carried.state) for m in end.simulation.machines for token in m.copies.here.values()]  # type: ignore[attr-defined]
     assert set(counts) <= {6}
 
 
@@ -158,10 +157,13 @@ def test_walkman_reaches_the_optimum_of_unlike_nodes_also_after_failures() -> No
 def test_a_forged_count_becomes_one_that_can_be(forged: int, taken: int, noted: bool) -> None:
     """What a walk carries is data of strangers: nothing divides by zero, and a number is sent on that fits."""
     rule = Consensus(all_network_views(GRAPH)[2], 1.0, 1)
-    _, counts = rule.visit(1, False, noted, struct.pack("<I", forged))
-    assert count_of(counts) == taken
-    _, counts = rule.trained(Trained("prox", 1), noted, False, counts)
-    assert count_of(counts) == (taken if noted else taken + 1)
+    name = Name(1)
+    if noted:
+        rule.lineages.notes(1, name)
+    _, state = rule.work(1, name.encode() + struct.pack("<I", forged), random.Random(0))
+    assert count_in(state) == taken
+    _, state = rule.learn(Trained("prox", 1), state)
+    assert count_in(state) == (taken if noted else taken + 1)
 
 
 # -- DIGEST -----------------------------------------------------------------------------------------------------------

@@ -148,3 +148,33 @@ def test_metrics_of_one_s_own_are_on_the_page(studies: Studies) -> None:
     assert (found["f1_score"]["less"], found["perplexity"]["less"]) == (False, True)
     assert found["test_accuracy"]["unit"] == "%"
     assert not {"nothing", "iteration", "algorithm", "bits"} & set(found)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_many_runs_are_sorted_and_filtered(studies: Studies, visit: Any, tmp_path: Path, width: int) -> None:
+    """A row for each algorithm of each study; a box a column takes parts of texts and comparisons."""
+    found = open_comparison([studies("simulated"), studies("broken")])
+    page = visit(write_comparison(found, tmp_path / "page.html"), width=width).page
+    table, boxes = page.locator("#runs table"), page.locator("#runs input")
+    rows = table.locator("tbody tr:visible")
+    heads = [text.strip().lower() for text in table.locator("thead th").all_inner_texts()]
+    assert boxes.count() == len(heads)
+    everything = rows.count()
+    assert everything == len(found.runs)
+
+    loss = heads.index("loss")
+    losses = sorted(found.runs["final_loss"])
+    boxes.nth(loss).fill(f"<{losses[2]}")
+    assert rows.count() == 2
+    assert page.locator("#runs [role=status]").inner_text() == f"2 of {everything} rows"
+    boxes.nth(loss).fill("")
+    algorithm = heads.index("algorithm")
+    boxes.nth(algorithm).fill("WALK")
+    walks = [name for name in found.runs["algorithm"] if "walk" in name.lower()]
+    assert 0 < rows.count() == len(walks) < everything
+    for up in (True, False):
+        table.locator("thead button").nth(loss).click()
+        shown = [float(text.split()[0]) for text in rows.locator(f":nth-child({loss + 1})").all_inner_texts()]
+        assert shown == sorted(shown, reverse=not up)
+        assert len(shown) == len(walks)  # what was filtered stays so
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

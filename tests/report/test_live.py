@@ -364,6 +364,16 @@ def test_nodes_that_are_started_again_join_or_leave_undo_nothing_on_a_clusters_p
     assert f"a: {full}" in parts["sections"]["participants"]
 
 
+def test_a_node_that_answers_nonsense_stops_no_page(tmp_path: Path) -> None:
+    page = ClusterPage("two", tmp_path, {"a": "", "b": ""}, SPEC, "")
+    page.add_answers({"a": answer([1], 3), "b": answer([], 4)}, 0.0)
+    page.add_answers({"a": {"complaints": ["its answer is refused"]}, "b": answer([], 5)}, 1.0)
+    parts = page.parts()
+    assert parts is not None
+    assert "its answer is refused" in parts["sections"]["participants"]
+    assert page.iterations == 8
+
+
 def test_the_network_is_drawn_as_it_is_now_by_names(tmp_path: Path) -> None:
     page = ClusterPage("four", tmp_path, dict.fromkeys("abcd", ""), SPEC, "")
 

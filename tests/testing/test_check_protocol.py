@@ -227,7 +227,7 @@ def test_a_rule_of_rounds_from_outside_passes_and_the_whole_way_is_local_sgd() -
     assert LazyRounds().survives_failures
     meeting = Meeting(NetworkView(0, 3, (1, 2), (2, 2)), ("round",), {})
     for sender in (1, 2):
-        meeting.take(sender, Message("round", round=0))
+        meeting.receive(sender, Message("round", round=0))
     row = meeting.mean(HALF, "round")
     assert row == pytest.approx({HALF: 1 / 3, "round/0/1": 1 / 3, "round/0/2": 1 / 3})
     for share in (1.0, 0.5):

@@ -230,9 +230,9 @@ class Finals:
             self.to_the_first(pilots)
         self.trainings += pilots.trainings
         for finalist, curve in zip(alive, pilots.curves, strict=True):
-            self.take(finalist, curve)
+            self.add(finalist, curve)
 
-    def take(self, finalist: Finalist, curve: LearningCurve) -> None:
+    def add(self, finalist: Finalist, curve: LearningCurve) -> None:
         """Add what one more repetition of this finalist has shown."""
         if self.survey.goal.budget is not None:
             finalist.values.append(curve.final_loss)

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from walktalk.api.ranks import ranks_here
 from walktalk.core.errors import DataError, SpecError, UnavailableError, UserError, suggestion
 from walktalk.learning import tasks
 from walktalk.runtimes.peers import VERSION, Closed, LocalConnection, SharedMemory, connect, copied, load_cluster
@@ -46,9 +47,17 @@ Evaluate = Callable[["Visit"], Mapping[str, float]]
 
 
 class Site:
-    """One node of a cluster, whose models this script trains; made by `wt.site`."""
+    """One node of a cluster, whose models this script trains; made by `wt.site`.
 
-    def __init__(self, config: Path, name: str, evaluate: Evaluate | None, start: bool) -> None:
+    Args:
+        config: The cluster's YAML file.
+        name: Which of its nodes this is.
+        evaluate: Measures a model as it comes; None: nobody does.
+        start: Whether the node is started where it does not run.
+        several: Whether all processes of the script iterate together.
+    """
+
+    def __init__(self, config: Path, name: str, evaluate: Evaluate | None, start: bool, several: bool) -> None:
         cluster = load_cluster(config)
         if name not in cluster.nodes:
             near = suggestion(name, cluster.nodes)
@@ -68,13 +77,21 @@ class Site:
         self._connection: LocalConnection | None = None
         self._given: SharedMemory | None = None
         self._back: SharedMemory | None = None
+        self._described: dict[str, Any] = {}  # what the node says of models
         self._visit: Visit | None = None
+        self._ranks = ranks_here() if several else None
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Site:
-        if self._connection is None:
+        if self._given is not None:
+            return self
+        if self._ranks is None:
             self._connect()
+        elif self._ranks.is_first:
+            self._connect_for_all()
+        else:
+            self._prepare(self._ranks.hear(), None)
         return self
 
     def __exit__(
@@ -86,17 +103,50 @@ class Site:
             with suppress(Closed):
                 self._connection.send({"say": "bye", "why": why, "planned": planned})
         self._hang_up()
+        if self._ranks is not None and self.over:
+            self._ranks.close()
 
     def __iter__(self) -> Iterator[Visit]:
         self.__enter__()
         while (visit := self._next()) is not None:
             yield visit
-            if not visit.is_over:
+            if not visit.is_over and self._is_first:
                 log.warning("%s: visit %d was neither finished nor skipped; it is skipped", self.name, visit.number)
                 visit.skip()
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether this process talks to the node; others of the same script hear of it."""
+        return self._ranks is None or self._ranks.is_first
+
     def _next(self) -> Visit | None:
-        """The next model to train; None where the run is over. One that is to be measured is measured on the way."""
+        """The next model to train; None where the run is over."""
+        if not self._is_first:
+            return self._heard()
+        said = self._next_said()
+        if self._ranks is not None:
+            self._ranks.say({"over": self.over} if said is None else said)
+            if said is not None and self._given is not None:
+                self._ranks.share(self._given.bytes)
+        self._visit = None if said is None else Visit(self, said)
+        return self._visit
+
+    def _heard(self) -> Visit | None:
+        """What the first process of this script says of the next visit; verdicts that nobody waited for are passed."""
+        assert self._ranks is not None
+        assert self._given is not None
+        while not self.over:
+            said = self._ranks.hear()
+            if "over" in said:
+                self.over = str(said["over"])
+            elif "visit" in said:
+                self._ranks.share(self._given.bytes)
+                self._visit = Visit(self, said)
+                return self._visit
+        return None
+
+    def _next_said(self) -> dict[str, Any] | None:
+        """What the node says of the next model to train. One that is to be measured is measured on the way."""
         while not self.over:
             said = self._asked({"say": "next"})
             if said is None:
@@ -106,8 +156,7 @@ class Site:
             elif said.get("measure"):
                 self._measure(int(said["visit"]))
             else:
-                self._visit = Visit(self, said)
-                return self._visit
+                return said
         return None
 
     def _measure(self, number: int) -> None:
@@ -136,6 +185,16 @@ class Site:
             if self._connection is not None:
                 self._connection.send(said)
 
+    def _connect_for_all(self) -> None:
+        """Talk to the node, and let the other processes of this script know what comes of it."""
+        assert self._ranks is not None
+        try:
+            self._connect()
+        except UserError as error:
+            self._ranks.say({"refused": str(error)})
+            raise
+        self._ranks.say({**self._described, "over": self.over})
+
     def _connect(self) -> None:
         """Talk to the node, which is started where it does not run."""
         connection = connect(self.folder)
@@ -152,11 +211,25 @@ class Site:
         if "refused" in said:
             connection.close()
             raise UserError(f"node {self.name} refuses this script: {said['refused']}")
+        self._prepare(said, memory)
+        self._connection = connection
+
+    def _prepare(self, said: dict[str, Any], memory: list[int] | None) -> None:
+        """Learn what a model is here, and where it comes; `memory`: that of the node, None where that is another's."""
+        if "refused" in said:
+            raise UserError(str(said["refused"]))
+        self.over = self.over or str(said.get("over", ""))
+        if self.over:
+            return
+        self._described = {key: said[key] for key in ("layout", "optimizer", "constants", "memory")}
         self.layout = tasks.StateLayout.from_json(said["layout"])
         self.optimizer_layout = tasks.StateLayout.from_json(said["optimizer"])
         self._constants: dict[str, int] = said["constants"]
-        self._given, self._back = (SharedMemory(*one) for one in zip(memory, said["memory"], strict=True))
-        self._connection = connection
+        sizes: list[int] = said["memory"]
+        if memory is None:
+            self._given, self._back = (SharedMemory.new(size) for size in sizes)
+        else:
+            self._given, self._back = (SharedMemory(*one) for one in zip(memory, sizes, strict=True))
 
     def _started(self) -> LocalConnection | None:
         """A connection to a node that is started now; None where its run is over."""
@@ -201,11 +274,16 @@ class Site:
         for one in (self._connection, self._given, self._back):
             if one is not None:
                 one.close()
-        self._connection = None
+        self._connection = self._given = self._back = None
 
 
 class Visit:
-    """A model that has come to be trained here, or this node's own, whose turn it is."""
+    """A model that has come to be trained here, or this node's own, whose turn it is.
+
+    Args:
+        site: Where it has come.
+        said: What the node says of it.
+    """
 
     def __init__(self, site: Site, said: Mapping[str, Any]) -> None:
         self.node = site.name  # whose turn it is
@@ -214,11 +292,26 @@ class Visit:
         walk = said.get("walk", -1)
         self.walk: int | None = walk if walk > 0 else None  # which walk it is; None: this node's own model
         self.steps: int = said.get("steps", 1)  # optimizer steps that the study asks for
-        self.lr: float = said.get("lr", math.nan)  # learning rate that the study asks for, the weight in it
-        self.weight: float = said.get("weight", 1.0)  # times which a rate of your own is to count, by the objective
+        self._lr, self._weight = float(said.get("lr", math.nan)), float(said.get("weight", 1.0))
+        self._weighed = False  # whether the script knows the weight
         self.deadline: float | None = said.get("deadline")  # by time.monotonic(): finish or report progress until then
         self.is_over = False
         self._site = site
+
+    @property
+    def lr(self) -> float:
+        """The learning rate that the study asks for, by its schedule and the node's weight."""
+        self._weighed = True
+        return self._lr
+
+    @property
+    def weight(self) -> float:
+        """Times which a learning rate of your own is to count, by the study's objective.
+
+        Who asks neither for it nor for `lr` has the way from the old to the new model made longer by as much.
+        """
+        self._weighed = True
+        return self._weight
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -274,7 +367,7 @@ class Visit:
         Args:
             share: How much of it is done, from 0 to 1.
         """
-        if not self.is_over:
+        if not self.is_over and self._site._is_first:
             self._site._said({"say": "progress", "visit": self.number, "share": float(share)})
 
     def finish(
@@ -298,6 +391,8 @@ class Visit:
         """
         self._check_open()
         site = self._site
+        if not site._is_first:
+            return self._told()
         found = checked_metrics(metrics or {})
         arrays = self.tensors if state is None else self._arrays(state)
         beside = self._optimizer_arrays(optimizer)
@@ -307,18 +402,39 @@ class Visit:
             log.warning("%s: %s has numbers that are not finite; this visit counts nothing", site.name, bad)
             said = {"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found}
             site._asked(said)
-            return False
+            return self._shared(False)
         counts = {name: int(n) for name, n in (("samples", samples), ("steps", steps)) if n is not None}
+        weighed = self._weighed or self._weight == 1.0
         said = {"say": "finish", "visit": self.number, "metrics": found, "optimizer": bool(beside), **counts}
+        said |= {} if weighed else {"lengthen": True}
         return self._counts(site._asked(said))
 
     def skip(self) -> None:
         """Give the model back as it came: its walk goes on, and nothing is counted."""
         self._check_open()
+        if self._site._is_first:
+            self.is_over = True
+            self._counts(self._site._asked({"say": "skip", "visit": self.number}))
+        else:
+            self._told()
+
+    def _told(self) -> bool:
+        """What the first process of this script says of whether the visit counts."""
+        assert self._site._ranks is not None
         self.is_over = True
-        self._counts(self._site._asked({"say": "skip", "visit": self.number}))
+        return bool(self._site._ranks.hear().get("counts"))
 
     def _counts(self, answer: dict[str, Any] | None) -> bool:
+        """Whether a visit counts, by the node's answer."""
+        return self._shared(self._verdict(answer))
+
+    def _shared(self, counts: bool) -> bool:
+        """Whether a visit counts, once all processes of the script know it."""
+        if self._site._ranks is not None:
+            self._site._ranks.say({"counts": counts})
+        return counts
+
+    def _verdict(self, answer: dict[str, Any] | None) -> bool:
         site = self._site
         if answer is not None and "over" in answer:
             site.over = str(answer["over"])
@@ -388,7 +504,7 @@ def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     found = {}
     for name, value in metrics.items():
         try:
-            number = float(value)
+            number = float(value.detach() if isinstance(value, Tensor) else value)
         except (TypeError, ValueError) as error:
             raise DataError(f"metrics: {name} is no number ({type(value).__name__})") from error
         if math.isfinite(number):
@@ -396,7 +512,14 @@ def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def site(config: str | PathLike[str], name: str, *, evaluate: Evaluate | None = None, start: bool = True) -> Site:
+def site(
+    config: str | PathLike[str],
+    name: str,
+    *,
+    evaluate: Evaluate | None = None,
+    start: bool = True,
+    several: bool = True,
+) -> Site:
     """One node of a cluster, whose models your own loop trains: iterate over its visits.
 
     Args:
@@ -404,5 +527,6 @@ def site(config: str | PathLike[str], name: str, *, evaluate: Evaluate | None = 
         name: Which of its nodes this is.
         evaluate: Measures a model as it comes: gets a visit, and gives metrics by name, `train_loss` among them.
         start: Whether the node is started where it does not run. It outlives this script: `walktalk stop` ends it.
+        several: Whether all processes that `torchrun` has started iterate together; if not, the first does alone.
     """
-    return Site(Path(os.fspath(config)).resolve(), name, evaluate, start)
+    return Site(Path(os.fspath(config)).resolve(), name, evaluate, start, several)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from walktalk.core.errors import SpecError
 from walktalk.core.settings import misfit
-from walktalk.report import runs_table, sorted_and_filtered
+from walktalk.report import open_comparison, runs_table, sorted_and_filtered, write_comparison
 from walktalk.studies import StudyResult, StudySpec, make_specs, read_study, run_study, spec_mapping
 
 
@@ -71,7 +71,8 @@ def sweep(
         study: A YAML file, a preset's name, a mapping with the keys of the YAML, or a `StudySpec`. A list that stands
             in it where one value belongs is swept over, too.
         over: Lists of values by dotted key; of a whole section's keys each counts: every combination is run.
-        out: The folder in which each study gets a folder of its own; without one they are kept in memory only.
+        out: The folder in which each study gets a folder of its own, beside `report.html`, a page of all; without one
+            they are kept in memory only.
         resume: Go on where an interrupted sweep stopped in that folder.
         overwrite: Replace what is in that folder, study by study, when the new results are whole.
         device: auto, cpu or cuda.
@@ -87,6 +88,8 @@ def sweep(
         results[name] = run_study(
             spec, place, resume=resume, overwrite=overwrite, device=device, workers=workers if place else None
         )
+    if folder is not None and len(specs) > 1:
+        write_comparison(open_comparison([folder / spec.name for spec in specs.values()]), folder / "report.html")
     return Sweep(specs, results, folder)
 
 

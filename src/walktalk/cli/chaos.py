@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from walktalk.testing.chaos import Verdict
 
 BROKEN = 1  # exit code where a round failed
-FAULTS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
+FAULTS = "kill,hang,stall,deaf,cut,disk,clock,hostile,counts,mislead,restart,power,leave,join,return"
 
 
 def chaos(
@@ -24,7 +24,7 @@ def chaos(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first round; each later round takes the next number.")
     ] = 0,
-    algorithm: Annotated[str, typer.Option(help="What the nodes run: multi_walk, async_gossip, …")] = "multi_walk",
+    algorithm: Annotated[str, typer.Option(help="What the nodes run, any that survives failures.")] = "multi_walk",
     walks: Annotated[int, typer.Option(min=1, help="Number of walks (R).")] = 4,
     pace: Annotated[
         float | None,
@@ -34,10 +34,13 @@ def chaos(
         str,
         typer.Option(
             help="What happens in every round, in an order that the seed decides. kill: kill -9 of the aggregator, who "
-            "comes back, and of a random node for good. hang: SIGSTOP. cut: two halves for 10 s. disk: a full disk (as "
-            "root a file system of its own, else a limit on files). clock: a jump of an hour to a month. hostile: a "
-            "node that sends forged messages. restart: of all nodes, planned or by kill -9. leave: a node goes for "
-            "good. join: one comes that was not there. swallow (not of the usual ones): a node that keeps walks."
+            "comes back, and of a random node for good. hang: SIGSTOP. stall: a training that hangs. deaf: a node that "
+            "acknowledges nothing. cut: two halves for 10 s. disk: a full disk (as root a file system of its own, else "
+            "a limit on files). clock: a jump of an hour to a month. hostile: a node that sends forged messages. "
+            "counts: one that counts falsely. mislead: one that answers operators with nonsense. restart: of all, "
+            "planned or by kill -9. power: a disk loses what was not forced to it. leave: a node goes for good. join: "
+            "one comes that was not there. return: one that was let go as dead comes back. swallow (not of the usual "
+            "ones): a node that keeps walks. For algorithms whose nodes stay: none of leave, join and return."
         ),
     ] = FAULTS,
     blows: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -55,7 +58,12 @@ def chaos(
     out: Annotated[
         Path, typer.Option(help="Folder for rounds.csv and rounds.json, and the nodes' folders of failed rounds.")
     ] = Path("out/chaos"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the rounds that the folder lacks.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the rounds that the folder lacks; a series that was interrupted does anyway."
+        ),
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the rounds in the folder, once all new ones are done.")
     ] = False,
@@ -71,6 +79,7 @@ def chaos(
         ROUNDS,
         ChaosPlan,
         faults_of,
+        interrupted_rounds,
         known_rounds,
         run_rounds,
         summary,
@@ -87,6 +96,12 @@ def chaos(
     words = "" if no_faults or calm else blows if blows is not None else faults
     happens = faults_of([word.strip() for word in words.split(",") if word.strip()])
     plan = ChaosPlan(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace, faults=happens, real_cuts=real_cuts)
+    plan.spec(seed)  # a mistake is said before any process is started
+    if not (resume or overwrite) and len(unfinished := interrupted_rounds(out, plan)) < rounds and unfinished:
+        typer.echo(
+            f"goes on with the series in {out}, of which {len(unfinished)} of {rounds} rounds are done", err=True
+        )
+        resume = True
     verdicts = known_rounds(out, plan) if resume else []
     done = {verdict.seed for verdict in verdicts}
     seeds = [number for number in range(seed, seed + rounds) if number not in done]

@@ -204,7 +204,7 @@ def run(
 def _sweep(specs: Mapping[str, StudySpec], folder: Path, audience: Audience, how: Any, again: str) -> None:
     """Run the studies of a sweep, each in a folder of its own, and print one table of all."""
     from walktalk.api import shown_progress
-    from walktalk.report import as_results, runs_table, write_report
+    from walktalk.report import as_results, open_comparison, runs_table, write_comparison, write_report
     from walktalk.studies import run_study
 
     summaries = []
@@ -219,9 +219,11 @@ def _sweep(specs: Mapping[str, StudySpec], folder: Path, audience: Audience, how
             audience.ended(result, result)
         write_report(folder / spec.name)
         summaries.append(result.summary)
+    page = write_comparison(open_comparison([folder / spec.name for spec in specs.values()]), folder / "report.html")
     table = runs_table(list(specs.values()), summaries)
     print_table(as_results(table, f"{len(specs)} studies", "Mean ± σ over repetitions."))
     typer.echo(f"Records  {folder} (a study's folder for each)")
+    typer.echo(f"Report   {page} (all runs, to sort and filter)")
     typer.echo(f"Sort and filter them with: walktalk table {folder} --form markdown --sort loss --where KEY=VALUE")
 
 

@@ -39,6 +39,7 @@ from .gossip.agraf import AGRAF as AGRAF
 from .gossip.async_gossip import AsyncGossip as AsyncGossip
 from .gossip.ceca import CECA as CECA
 from .gossip.ceca import Doubling as Doubling
+from .gossip.ceca import doublings as doublings
 from .gossip.choco_sgd import ChocoSGD as ChocoSGD
 from .gossip.d2 import D2 as D2
 from .gossip.divshare import DivShare as DivShare

@@ -16,12 +16,12 @@ import pandas as pd
 from walktalk.core.errors import StudyError
 from walktalk.protocols import Described, together
 from walktalk.records import write_text
-from walktalk.report.many_runs import runs_table
+from walktalk.report.many_runs import as_results, runs_table, shown_columns
 from walktalk.report.page import PageParts, page_html
 from walktalk.report.page.conclusions import conclusion_of
 from walktalk.report.page.data import names_of
 from walktalk.report.page.html import curve_data
-from walktalk.report.page.sections import Html, conclusion_html, lead, repeat_html, results_html, tag
+from walktalk.report.page.sections import Html, conclusion_html, lead, repeat_html, results_html, sortable_head, tag
 from walktalk.report.page.sections import together as joined
 from walktalk.report.settings import as_yaml, between, flat
 from walktalk.report.study import Study, open_study
@@ -157,6 +157,7 @@ def comparison_parts(comparison: Comparison, out: Path) -> PageParts:
         "story": joined(*warning, conclusion_html(told, names)),
         "algorithms": _studies_html(comparison, out),
         "results": results_html(comparison.summary, names, comparison.time),
+        "runs": _runs_html(comparison.runs),
         "settings": _differences_html(comparison),
         "repeat": repeat_html(_command(comparison, out)),
     }
@@ -180,6 +181,29 @@ def _studies_html(comparison: Comparison, out: Path) -> Html:
         link = [tag("a", "its page", href=page)] if study.folder.report.is_file() else []
         entries += [tag("dt", name), tag("dd", lead(study), " ", *link)]
     return tag("dl", *entries, class_="algorithms")
+
+
+def _runs_html(table: pd.DataFrame) -> Html:
+    """A row for each algorithm of each study, to be sorted and filtered; settings that differ come first."""
+    shown = as_results(table, "")
+    keys = list(shown_columns(table))
+    lines = []
+    for (_, row), cells in zip(table.iterrows(), shown.rows, strict=True):
+        first, *rest = [(cell.text, _sort_key(row[key])) for key, cell in zip(keys, cells, strict=True)]
+        head = tag("th", first[0], scope="row", data_sort=first[1])
+        lines.append(tag("tr", head, *(tag("td", text, data_sort=key) for text, key in rest)))
+    heads = [sortable_head(text, place, title=key) for place, (key, text) in enumerate(shown_columns(table).items())]
+    body = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines), class_="results sortable filtered")
+    frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Table of all runs")
+    return joined(frame, tag("p", FILTERS, class_="note"))
+
+
+FILTERS = "Mean ± σ over repetitions. A filter is a part of a text, or a comparison: <0.1, >=0.9, =cycle, !=cycle."
+
+
+def _sort_key(value: Any) -> str:
+    """What a cell is sorted by; nothing where there is no number."""
+    return "" if value is None or value != value else str(value)
 
 
 def _differences_html(comparison: Comparison) -> Html:

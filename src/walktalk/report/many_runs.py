@@ -34,7 +34,7 @@ def with_settings(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> pd
         settings: What is to be told of the study.
         summary: The study's.
     """
-    found = numbers(summary).reset_index(drop=True)
+    found = numbers(summary).reset_index(drop=True).drop(columns=list(settings), errors="ignore")  # told as a setting
     for column, value in reversed(list(settings.items())):
         found.insert(0, column, [as_yaml(value) if isinstance(value, (list, dict)) else value] * len(found))
     return found
@@ -105,14 +105,19 @@ def _same(value: Any, wanted: str) -> bool:
         return str(value).casefold() == wanted.strip().casefold()
 
 
-def as_results(table: pd.DataFrame, title: str, note: str = "") -> Results:
-    """A table of many runs, as it is printed: a mean and its σ in one cell; nothing of what has no common target."""
+def shown_columns(table: pd.DataFrame) -> dict[str, str]:
+    """The columns that are shown, and what they are called there; nothing of what has no common target."""
     shown = [name for name in map(str, table.columns) if not name.endswith("_std") and name not in OWN_TARGET]
+    return {name: name.removeprefix("final_").rpartition(".")[2].replace("_", " ").capitalize() for name in shown}
+
+
+def as_results(table: pd.DataFrame, title: str, note: str = "") -> Results:
+    """A table of many runs, as it is printed: a mean and its σ in one cell."""
+    shown = shown_columns(table)
     rows = []
     for _, row in table.iterrows():
         rows.append([Cell(_written(row[column], row.get(f"{column}_std"))) for column in shown])
-    heads = [name.removeprefix("final_").rpartition(".")[2].replace("_", " ") for name in shown]
-    return Results(title, [head.capitalize() for head in heads], rows, note)
+    return Results(title, list(shown.values()), rows, note)
 
 
 def _written(value: Any, std: Any) -> str:

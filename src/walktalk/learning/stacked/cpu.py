@@ -206,10 +206,10 @@ def of_one_sample(module: nn.Module, inputs: Tensor) -> list[int]:
     """Multiplications of each call of a convolution, for one sample."""
     found = list[int]()
 
-    def note(layer: nn.Conv2d, x: Tensor, out: Tensor) -> None:
+    def count(layer: nn.Conv2d, x: Tensor, out: Tensor) -> None:
         found.append(multiplications(layer, x if x.dim() == 4 else x.unsqueeze(0)) // len(inputs))
 
-    at_each_convolution(module, inputs, note)
+    at_each_convolution(module, inputs, count)
     return found
 
 

@@ -8,15 +8,14 @@ Every node has x and x̃, which mix all the time, and a gradient is taken from b
     η = 1/(2 √(χ₁ χ₂)),   α̃ = ½ √(χ₁/χ₂)
 
 χ₁ is one over the smallest positive eigenvalue of the Laplacian Λ of how often each link is used, χ₂ half the largest
-(e_i − e_j)ᵀ Λ⁺ (e_i − e_j) of a link (as in the authors' code, AdelNabli/ACiD). The number of exchanges to agree grows
-with √(χ₁ χ₂) instead of χ₁. Where χ₁ = χ₂, as on the complete graph, x̃ is always x: AGRAF SGD.
+(e_i − e_j)ᵀ Λ⁺ (e_i − e_j) of a link (as in the authors' code, AdelNabli/ACiD). Where χ₁ = χ₂, x̃ is x: AGRAF SGD.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Gt
@@ -29,15 +28,12 @@ from walktalk.protocols.mechanisms.free_loops import InFreeLoops
 from walktalk.protocols.mechanisms.pair_rule import MODEL, PairRule
 from walktalk.protocols.self_description import InLabel
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 TILDE, BEFORE = "tilde", "before"  # x̃, and x before it was mixed with it
 
 
 @dataclass(frozen=True)
 class A2CiD2(InFreeLoops):
-    """Every node trains on and on, and averages beside it, with a momentum of the averaging.
+    """Every node trains on and averages beside it, with a momentum of the averaging.
 
     `A2CiD2.fitted(graph)` has the constants of a graph; with those left out it is AGRAF SGD.
 
@@ -54,7 +50,6 @@ class A2CiD2(InFreeLoops):
     sends: ClassVar[str] = "a model along a random link and one back, whenever the link is used"
     guarantees: ClassVar[str] = "agreement takes √(χ₁χ₂) exchanges instead of χ₁; exchanges keep the sums"
     title: ClassVar[str] = "A²CiD²"
-    description: ClassVar[str] = "Every node trains on and averages beside it, with a momentum of the averaging."
     colour: ClassVar[str] = "#148F77"
     mixes_once: ClassVar[bool] = False  # what comes is mixed into x and into x̃
 
@@ -64,7 +59,7 @@ class A2CiD2(InFreeLoops):
             raise SpecError(f"chi2: {self.chi2:g} is above chi1, {self.chi1:g}, which no graph has; see A2CiD2.fitted")
 
     @classmethod
-    def fitted(cls, graph: GraphLike, steps: int = 0, talks: float = 1.0) -> Self:
+    def fitted(cls, graph: GraphLike, steps: int = 0, talks: float = 1.0) -> A2CiD2:
         """Make one with the constants of a graph.
 
         Args:
@@ -94,10 +89,7 @@ def constants(graph: Graph, talks: float) -> tuple[float, float]:
 
 
 class Momentum(PairRule):
-    """Mixes x with x̃ all the time, and both with what comes.
-
-    Where α̃ is above ½, running statistics are still mixed by halves: those are no sums of increments.
-    """
+    """Mixes x with x̃ all the time, and both with what comes; running statistics by halves, also where α̃ is above ½."""
 
     __slots__ = ("alpha", "eta")
 

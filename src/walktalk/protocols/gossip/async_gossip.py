@@ -16,23 +16,12 @@ With `overlap` a node trains on at once while its offer and the answer are on th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, get_args
 
 from walktalk.core.errors import SpecError
-from walktalk.protocols.effects import (
-    INITIAL,
-    MEMBER,
-    Arrival,
-    Combine,
-    Effect,
-    MixEveryone,
-    Record,
-    Train,
-    apply_update,
-)
-from walktalk.protocols.events import Event, Started, Trained
-from walktalk.protocols.machine import Context, Machine, NetworkView, weight
+from walktalk.protocols.effects import Arrival, Effect, MixEveryone, apply_update
+from walktalk.protocols.machine import Machine, NetworkView, weight
 from walktalk.protocols.mechanisms.pair_rule import MODEL, InPairs, PairRule
 from walktalk.protocols.mechanisms.pairs import Turns
 from walktalk.protocols.self_description import RUNTIMES, InLabel, Runtime
@@ -115,7 +104,7 @@ class AsyncGossip(InPairs):
 
     def machine(self, network_view: NetworkView) -> Machine:
         if self.mixing == "matrix":
-            return MatrixGossip(network_view.node)
+            return Turns(replace(network_view, neighbours=(), degrees=()), MixWithEveryone(), None)
         everyone = self.mixing == "neighbourhood"
         rule = AverageWithAll() if everyone else PairRule()
         return Turns(network_view, rule, self.waits, self.overlap, everyone)
@@ -130,17 +119,10 @@ class AverageWithAll(PairRule):
         return weight(around, peer)
 
 
-class MatrixGossip(Machine):
-    """A node of Algorithm 2: update (line 5), everyone mixes (line 6), train on (line 7)."""
+class MixWithEveryone(PairRule):
+    """Algorithm 2: update (line 5), everyone mixes (line 6), train on (line 7); there are no pairs."""
 
-    __slots__ = ("node",)
+    __slots__ = ()
 
-    def __init__(self, node: int) -> None:
-        self.node = node
-
-    def handle(self, event: Event, context: Context) -> list[Effect]:
-        if isinstance(event, Trained):
-            return [apply_update(MODEL, moved=True), MixEveryone(MODEL), Train(MODEL)]
-        if isinstance(event, Started):
-            return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.node, MODEL), Train(MODEL)]
-        return []
+    def learn(self, moved: bool) -> list[Effect]:
+        return [apply_update(MODEL, moved=True), MixEveryone(MODEL)]

@@ -11,17 +11,16 @@ goes into both, so the mean of all a moves by the mean of all gradients, each at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import itertools
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph, Shifts
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Among, Meeting, arrivals, everybody_there
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, drawn_among
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
 from walktalk.protocols.self_description import FIXED, Demand, Law
 
@@ -34,38 +33,33 @@ class Doubling(NamedTuple):
     width: int  # m: how many nodes beside itself a node's a is the mean of
     is_odd: bool  # d: whether the window is doubled and one more
 
-    @property
-    def shift(self) -> int:
-        """How many nodes further a message goes."""
-        return self.width + self.is_odd
-
 
 @lru_cache(maxsize=64)
-def rounds_of(nodes: int) -> tuple[Doubling, ...]:
-    """The rounds after which all have the mean, over and over."""
-    rounds, width = [], 0
-    for digit in f"{nodes - 1:b}":
-        rounds.append(Doubling(width, digit == "1"))
-        width = 2 * width + (digit == "1")
-    return tuple(rounds)
+def doublings(nodes: int) -> tuple[Doubling, ...]:
+    """The rounds after which all have the mean; they are gone through over and over."""
+    digits = f"{nodes - 1:b}"
+    return tuple(Doubling(int(digits[:k] or "0", 2), digits[k] == "1") for k in range(len(digits)))
+
+
+def ring_of(nodes: int) -> Shifts:
+    """Whom each of so many nodes sends to in which round."""
+    shifts = [one.width + one.is_odd for one in doublings(nodes)]
+    return Shifts(nodes, tuple((shift,) if shift else () for shift in shifts))
 
 
 def _has_links(graph: Graph) -> bool:
     """Whether everybody can send to all that it has to."""
-    shifts = {one.shift for one in rounds_of(graph.nodes)} - {0}
-    return all({(v + shift) % graph.nodes for shift in shifts} <= {*graph.neighbours(v)} for v in range(graph.nodes))
+    ring, pairs = ring_of(graph.nodes), itertools.product(range(graph.nodes), range(len(doublings(graph.nodes))))
+    return all({*ring.targets(v, round_)} <= {*graph.neighbours(v)} for v, round_ in pairs)
 
 
-LINKS = Demand(
-    "links to the nodes that its messages go to, 1 … V/2 further",
-    _has_links,
-    "network: {graph} lacks links that {label} needs; take complete",
-)
+LACKS = "network: {graph} lacks links that {label} needs; take complete"
+LINKS = Demand("links to the nodes that its messages go to, 1 … V/2 further", _has_links, LACKS)
 
 
 @dataclass(frozen=True)
 class CECA(NeighbourRounds):
-    """Gossip in rounds, one message each, after ⌈log₂ V⌉ of which everybody has everybody's mean, whatever V is."""
+    """Every node trains and sends to one other; means double, so that all have everybody's."""
 
     name: ClassVar[str] = "ceca"
     proved: ClassVar[str] = "Ding et al. 2023"
@@ -78,42 +72,22 @@ class CECA(NeighbourRounds):
     )
     title: ClassVar[str] = "CECA"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
-    description: ClassVar[str] = "Every node trains and sends to one other; means double, so that all have everybody's."
     colour: ClassVar[str] = "#C2851C"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED, LINKS)
     made_for: ClassVar[str] = "complete"
     on_directed_graphs: ClassVar[bool] = True
-
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return arrivals("round", once=False)  # goes into both means
+    mixes_once: ClassVar[bool] = False  # what comes goes into both means
 
     def machine(self, network_view: NetworkView) -> Machine:
-        ring = along(network_view)
+        ring = drawn_among(network_view, ring_of)
         return self.node(ring, self.rule(ring))
 
     def rule(self, around: NetworkView) -> Rule:
-        return self.windows(rounds_of(around.nodes))
-
-    def windows(self, rounds: tuple[Doubling, ...]) -> Rule:
-        """What a node does in these rounds, which are gone through over and over."""
-        return Windows(rounds)
-
-
-def along(around: NetworkView) -> NetworkView:
-    """The network view with the ring of whom a node meets in which round: of all nodes, or of those that are there."""
-    there = everybody_there(around) if around.version else ()
-    if around.version and around.neighbours and len({*there, around.node}) < around.nodes:
-        raise SpecError("ceca: where nodes join or leave everybody needs links to all others; take complete")
-    shifts = tuple((one.shift,) if one.shift else () for one in rounds_of(len(there) or around.nodes))
-    ring = Shifts(len(there) or around.nodes, shifts)
-    return replace(around, nodes=ring.nodes, rounds=Among(there, ring) if there else ring)
+        return Windows(doublings(around.nodes))
 
 
 class Windows(Rule):
-    """`MODEL` is a. A training moves both a and b, whichever of them it was of. Where a message is
-    lost the node's own stands for it, until means are begun anew.
-    """
+    """`MODEL` is a. Where a message is lost the node's own model stands for it, until means are begun anew."""
 
     __slots__ = ("now", "rounds")
 
@@ -138,11 +112,9 @@ class Windows(Rule):
         ]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        came, m = [meeting.slot("round", sender) for sender in meeting.there("round")], self.now.width
         sent, kept = (MODEL, OTHERS) if self.now.is_odd else (OTHERS, MODEL)
-        theirs = (m + 1 if self.now.is_odd else m) / (2 * m + 1)
-        halves = {HALF: 0.5, came[0]: 0.5} if came else {HALF: 1.0}
-        shares = {REST: 1.0 - theirs, came[0]: theirs} if came else {REST: 1.0}
+        halves, share = meeting.mean(HALF, "round"), (self.now.width + self.now.is_odd) / (2 * self.now.width + 1)
+        theirs = {slot: share for slot in halves if slot != HALF and share}
+        rest = {REST: 1.0 - share} if theirs and share < 1 else {} if theirs else {REST: 1.0}
         self.now = self.rounds[(meeting.round + 1) % len(self.rounds)]
-        weighed = {slot: weight for slot, weight in shares.items() if weight}
-        return [Combine(sent, halves), Combine(kept, weighed)]
+        return [Combine(sent, halves), Combine(kept, rest | theirs)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walktalk.chains import metropolis_hastings, spectrum
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting
@@ -72,12 +72,6 @@ class ExactDiffusion(Rule):
 
     def __init__(self, lazy: bool) -> None:
         self.lazy, self.drifts = lazy, False
-
-    def begin(self) -> list[Effect]:
-        return []
-
-    def work(self) -> Train:
-        return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         drift = {DRIFT: 1.0} if self.drifts else {}

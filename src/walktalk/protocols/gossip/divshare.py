@@ -20,30 +20,16 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import (
-    MEMBER,
-    Arrival,
-    Combine,
-    Decode,
-    Effect,
-    Encode,
-    Forget,
-    Message,
-    Record,
-    Send,
-    Train,
-    apply_update,
-)
+from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send, Train
 from walktalk.protocols.events import Received
-from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.mechanisms.pushes import MODEL, PushNode, PushRule
-from walktalk.protocols.self_description import FIXED, Demand
+from walktalk.protocols.machine import Context, NetworkView
+from walktalk.protocols.mechanisms.pushes import MODEL, Pushes, PushRule
 
 OWN = "own"  # a fragment of x_i with zeros around
 
 
 @dataclass(frozen=True)
-class DivShare(Protocol):
+class DivShare(Pushes):
     """Every node trains on, and sends each fragment of its model to a few random neighbours.
 
     Args:
@@ -56,7 +42,6 @@ class DivShare(Protocol):
     peers: Annotated[int, Ge(0)] = 0
     steps: Annotated[int, Ge(0)] = 0
     name: ClassVar[str] = "divshare"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Biswas, Kermarrec, Pires, Sharma, de Vos, AAAI 2025"
     keeps: ClassVar[str] = "a model at every node, and the last fragments of others until the next training"
     sends: ClassVar[str] = "every fragment of the model to J random neighbours after every training"
@@ -64,9 +49,6 @@ class DivShare(Protocol):
     title: ClassVar[str] = "DivShare"
     description: ClassVar[str] = "Nodes train on and send fragments of their models to random neighbours; none waits."
     colour: ClassVar[str] = "#A569BD"
-    demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
-    survives_failures: ClassVar[bool] = True  # who waits for nobody does not miss anybody
-    elastic: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
@@ -77,8 +59,8 @@ class DivShare(Protocol):
         """What cuts a fragment out."""
         return f"part({fragment}, {self.fragments})"
 
-    def machine(self, network_view: NetworkView) -> Machine:
-        return PushNode(Fragments(network_view, self))
+    def rule(self, around: NetworkView) -> PushRule:
+        return Fragments(around, self)
 
 
 class Fragments(PushRule):
@@ -91,7 +73,7 @@ class Fragments(PushRule):
         self.settings = settings
         self.came: dict[int, dict[int, None]] = {}  # fragment -> who sent it since the last training
 
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         fragment = int(event.message.kind.removeprefix("fragment_"))
         self.came.setdefault(fragment, {})[event.sender] = None
         return [Decode(event.slot, event.slot)]  # codes have slots of their own, of the same names
@@ -103,34 +85,34 @@ class Fragments(PushRule):
         return [Combine(MODEL, {_slot(fragment, next(iter(senders))): 1.0 for fragment, senders in self.came.items()})]
 
     def prepare(self) -> list[Effect]:
-        mixed = [effect for fragment in sorted(self.came) for effect in self._mix(fragment, list(self.came[fragment]))]
+        """Mix each fragment that has come with the node's own, by the mean of all; what has not come stays as it is."""
+        mixed: list[Effect] = []
+        for p, senders in sorted(self.came.items()):
+            slots, share = [_slot(p, sender) for sender in senders], 1.0 / (len(senders) + 1)
+            mean = Combine(MODEL, {MODEL: 1.0, OWN: share - 1.0, **dict.fromkeys(slots, share)})
+            mixed += [self._cut(p), Decode(_code(p), OWN), mean, *map(Forget, (_code(p), OWN, *slots))]
         self.came.clear()
-        return [*mixed, Record(MEMBER, self.around.node, MODEL)]
+        return mixed
 
     def train(self) -> Train:
         return Train(MODEL, steps=self.settings.steps)
 
-    def learn(self) -> list[Effect]:
-        return [apply_update(MODEL)]
-
-    def _mix(self, fragment: int, senders: list[int]) -> list[Effect]:
-        """The mean of one fragment, mine among them; all else stays."""
-        code, share = f"code/{fragment}", 1.0 / (len(senders) + 1)
-        slots = [_slot(fragment, sender) for sender in senders]
-        mean = {MODEL: 1.0, OWN: share - 1.0, **dict.fromkeys(slots, share)}
-        cut: list[Effect] = [Encode(MODEL, code, self.settings.codec(fragment)), Decode(code, OWN), Forget(code)]
-        return [*cut, Combine(MODEL, mean), Forget(OWN), *(Forget(slot) for slot in slots)]
-
     def push(self, peers: Sequence[int], context: Context) -> list[Effect]:
         """All fragments, each to others, in any order: what is cut short is not always the same part."""
-        count = self.settings.fragments
+        fragments = range(self.settings.fragments)
         each = min(self.settings.peers or max(1, round(math.log2(self.around.nodes))), len(peers))
-        pairs = [(fragment, to) for fragment in range(count) for to in context.random.sample(peers, each)]
+        pairs = [(p, to) for p in fragments for to in context.random.sample(peers, each)]
         context.random.shuffle(pairs)
-        cut: list[Effect] = [Encode(MODEL, f"code/{one}", self.settings.codec(one)) for one in range(count)]
-        sends = [Send(to, Message(f"fragment_{fragment}"), f"code/{fragment}") for fragment, to in pairs]
-        return [*cut, *sends, *(Forget(f"code/{one}") for one in range(count))]
+        sends = [Send(to, Message(f"fragment_{p}"), _code(p)) for p, to in pairs]
+        return [*map(self._cut, fragments), *sends, *(Forget(_code(p)) for p in fragments)]
+
+    def _cut(self, fragment: int) -> Effect:
+        return Encode(MODEL, _code(fragment), self.settings.codec(fragment))
 
 
 def _slot(fragment: int, sender: int) -> str:
     return f"fragment_{fragment}/{sender}"
+
+
+def _code(fragment: int) -> str:
+    return f"code/{fragment}"

@@ -10,7 +10,7 @@ node knows whom to wait for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
@@ -20,7 +20,7 @@ from walktalk.core.seeds import Seed
 from walktalk.graphs import RandomCirculants, RandomTargets, Rounds
 from walktalk.protocols.gossip.local_dsgd import TrainThenMix
 from walktalk.protocols.machine import Machine, NetworkView
-from walktalk.protocols.mechanisms.meeting import Among, everybody_there
+from walktalk.protocols.mechanisms.meeting import drawn_among
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds
 from walktalk.protocols.self_description import COMPLETE, Demand, Law
 
@@ -66,9 +66,9 @@ class EpidemicLearning(NeighbourRounds):
             raise SpecError(f"peers: {self.peers} is not possible with {nodes} nodes; {nodes - 1} or fewer are needed")
 
     def machine(self, network_view: NetworkView) -> Machine:
-        there = everybody_there(network_view)
-        seed, nodes, s = Seed(self.seed).child("epidemic"), len(there), min(self.peers, len(there) - 1)
-        draws: Rounds = RandomCirculants(nodes, s, seed) if self.draw == "oracle" else RandomTargets(nodes, s, seed)
-        if network_view.version:
-            draws = Among(there, draws)
-        return self.node(replace(network_view, rounds=draws), TrainThenMix())
+        return self.node(drawn_among(network_view, self.draws), TrainThenMix())
+
+    def draws(self, nodes: int) -> Rounds:
+        """Whom each of so many nodes sends to in which round."""
+        seed, s = Seed(self.seed).child("epidemic"), min(self.peers, nodes - 1)
+        return RandomCirculants(nodes, s, seed) if self.draw == "oracle" else RandomTargets(nodes, s, seed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.gossip.d2 import with_sum_one
 from walktalk.protocols.machine import NetworkView
@@ -56,12 +56,6 @@ class Corrected(Rule):
 
     def __init__(self) -> None:
         self.drifts = False
-
-    def begin(self) -> list[Effect]:
-        return []
-
-    def work(self) -> Train:
-        return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         told = Combine(TOLD, {MODEL: 1.0}, {UPDATE: 1.0})

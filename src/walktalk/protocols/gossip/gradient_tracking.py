@@ -65,9 +65,6 @@ class Tracking(Rule):
         self.beta, self.mix_first, self.tracks = beta, mix_first, False
         self.lr = 0.0  # η of this round
 
-    def begin(self) -> list[Effect]:
-        return []
-
     def work(self) -> Differentiate:
         return Differentiate(MODEL)
 

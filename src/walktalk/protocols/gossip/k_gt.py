@@ -77,9 +77,6 @@ class CorrectedSteps(Rule):
     def __init__(self, settings: KGT) -> None:
         self.settings, self.corrects = settings, False
 
-    def begin(self) -> list[Effect]:
-        return []
-
     def work(self) -> Train:
         return Train(MODEL, steps=self.settings.steps, correction=CORRECTION if self.corrects else "")
 

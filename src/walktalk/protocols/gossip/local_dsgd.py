@@ -59,9 +59,6 @@ class TrainThenMix(Rule):
     def __init__(self, steps: int = 0) -> None:
         self.steps = steps
 
-    def begin(self) -> list[Effect]:
-        return []
-
     def work(self) -> Train:
         return Train(MODEL, steps=self.steps)
 

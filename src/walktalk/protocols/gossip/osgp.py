@@ -71,7 +71,7 @@ class PushAhead(Push):
         statistics = {SUM: 0.5, UPDATE: 0.5 * self.weight} if self.moved else {UPDATE: self.weight}
         learned = [Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, statistics), *self._push(meeting), Combine(SUM, {SHARE: 1.0})]
         for sender in meeting.there("push", as_they_came=True):
-            learned += self._add(sender, meeting.slot("push", sender), meeting.note("push", sender))
+            learned += self._add(sender, meeting.slot("push", sender), meeting.said("push", sender))
         return [*learned, *self._show(meeting)]
 
     def add(self, event: Received, note: Any, meeting: Meeting) -> list[Effect]:

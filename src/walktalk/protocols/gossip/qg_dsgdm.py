@@ -86,9 +86,6 @@ class QuasiGlobal(Rule):
         self.settings, self.mu, self.moved = settings, settings.mu, False
         self.per_step = 0.0  # 1 / (η K) of this round
 
-    def begin(self) -> list[Effect]:
-        return []
-
     def work(self) -> Train:
         return Train(MODEL, rate=self.rate, correction=PUSH if self.moved and self.beta else "")
 

@@ -6,13 +6,11 @@ of x and w to those that it can reach, keeps one itself, and adds up what comes:
     x_i ← Σ_j p_ij (x_j − η g_j(z_j)),    w_i ← Σ_j p_ij w_j,    z_i = x_i / w_i,    with columns of P that sum to 1
 
 Σx and Σw are conserved, what is on the way included, so z comes to the mean although rows of P do not sum to one. Where
-they do, w stays 1, and it is D-PSGD in the order train, then mix. There may be several exchanges to a training, each a
-round of the graph (RelaySGD's authors have two).
+they do, w stays 1, and it is D-PSGD in the order train, then mix. Of several exchanges to a training each is a round.
 
-A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost in every round
-would leave less and less of both, and every gradient would count for more: so the receiver makes up for it with its own
-model, with the weight that this sender gave it last (at first: its own share). Where rows of P sum to one, w stays 1
-whatever is lost.
+A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost again and
+again would leave less of both, and gradients would count for more: so the receiver makes up for it with its own model,
+with the weight that this sender gave it last (at first: its own share).
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
@@ -36,7 +34,7 @@ SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the
 
 @dataclass(frozen=True)
 class SGP(NeighbourRounds):
-    """Every node pushes shares of its model along one-way links, with a weight that puts the average right.
+    """Nodes push shares of their models along links that may go one way only.
 
     Args:
         exchanges: how often nodes push between two trainings, each time along the links of the next round.
@@ -50,7 +48,6 @@ class SGP(NeighbourRounds):
     sends: ClassVar[str] = "a share of both to every node that it reaches in a round"
     guarantees: ClassVar[str] = "the sums of both are kept, so all come to the mean on one-way links, too"
     title: ClassVar[str] = "stochastic gradient push"
-    description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
     kinds: ClassVar[tuple[str, ...]] = ("push",)
     colour: ClassVar[str] = "#7A5195"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
@@ -81,9 +78,6 @@ class Push(Rule):
     def adopt(self, kind: str, slot: str, note: float) -> list[Effect]:
         return [Combine(MODEL, {slot: 1.0 / note})]
 
-    def work(self) -> Train:
-        return Train(MODEL)
-
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         self.left = self.exchanges - 1
         return [Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, {UPDATE: self.weight}), *self._push(meeting)]
@@ -102,7 +96,7 @@ class Push(Rule):
     def mix(self, meeting: Meeting) -> list[Effect]:
         there, kept = meeting.there("push"), self.weight
         made_up = sum(self.given.get(sender, kept) for sender in meeting.lost("push"))
-        self.given.update({sender: meeting.note("push", sender) for sender in there})
+        self.given.update({sender: meeting.said("push", sender) for sender in there})
         for sender in there:
             self.weight += self.given[sender]
         self.weight += made_up

@@ -27,11 +27,11 @@ from annotated_types import Ge
 
 from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import Arrival
-from walktalk.protocols.gossip.blocking_pairs import BLOCKING_MESSAGES, BlockingPairs, PatientPairs
-from walktalk.protocols.gossip.quantized_pairs import DecodedPairs, DecodedTurns, QuantizedPairs, quantized_messages
 from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.mechanisms.blocking_pairs import BLOCKING_MESSAGES, BlockingPairs, PatientPairs
 from walktalk.protocols.mechanisms.pair_rule import InPairs, PairRule
 from walktalk.protocols.mechanisms.pairs import Turns
+from walktalk.protocols.mechanisms.quantized_pairs import DecodedPairs, DecodedTurns, QuantizedPairs, quantized_messages
 from walktalk.protocols.wrappers.error_feedback import arrivals_with_feedback
 from walktalk.transforms.codecs import codec_named
 

@@ -22,17 +22,16 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import INITIAL, UPDATE, Arrival, Combine, Effect, Forget, Message, Send, Train
+from walktalk.protocols.effects import INITIAL, UPDATE, Arrival, Combine, Effect, Forget, Message, Send
 from walktalk.protocols.events import Received
-from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.mechanisms.pushes import MODEL, PushNode, PushRule
-from walktalk.protocols.self_description import FIXED, Demand
+from walktalk.protocols.machine import Context, NetworkView
+from walktalk.protocols.mechanisms.pushes import MODEL, Pushes, PushRule
 
 MESSAGES = {"mail": Arrival("mail/{sender}", latest=True)}
 
 
 @dataclass(frozen=True)
-class SWIFT(Protocol):
+class SWIFT(Pushes):
     """Every node trains at its own speed and averages with whatever its neighbours sent last.
 
     Args:
@@ -41,7 +40,6 @@ class SWIFT(Protocol):
 
     every: Annotated[int, Ge(1)] = 1
     name: ClassVar[str] = "swift"
-    family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Bornstein, Rabbani, Wang, Bedi, Huang, ICLR 2023"
     keeps: ClassVar[str] = "a model and a mailbox for each neighbour at every node"
     sends: ClassVar[str] = "a model to every neighbour after every training"
@@ -49,16 +47,13 @@ class SWIFT(Protocol):
     title: ClassVar[str] = "SWIFT"
     description: ClassVar[str] = "Every node trains on and averages with whatever its neighbours sent last; none waits."
     colour: ClassVar[str] = "#5499C7"
-    demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
-    survives_failures: ClassVar[bool] = True  # who waits for nobody does not miss anybody
-    elastic: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
 
-    def machine(self, network_view: NetworkView) -> Machine:
-        return PushNode(Mailboxes(network_view, self.every))
+    def rule(self, around: NetworkView) -> PushRule:
+        return Mailboxes(around, self.every)
 
 
 class Mailboxes(PushRule):
@@ -76,10 +71,7 @@ class Mailboxes(PushRule):
         self.theirs = dict.fromkeys(self.around.neighbours, 1)
         return [Combine(_mail(peer), {INITIAL: 1.0}) for peer in self.theirs]
 
-    def train(self) -> Train:
-        return Train(MODEL)
-
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         if event.message.round < 1:
             raise ValueError(f"{event.sender} has not trained yet")
         self.theirs[event.sender] = event.message.round

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
@@ -65,14 +65,8 @@ class MixWhileTraining(Rule):
 
     __slots__ = ()
 
-    def begin(self) -> list[Effect]:
-        return []
-
     def announce(self, meeting: Meeting) -> list[Effect]:
         return meeting.send(MODEL, "round")
-
-    def work(self) -> Train:
-        return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         return [Combine(OWN, {UPDATE: 1.0})]

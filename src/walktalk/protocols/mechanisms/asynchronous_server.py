@@ -93,7 +93,7 @@ class Intake(ABC):
         """Set `RESULT`, when a training from `START` is done, to what is sent up."""
 
     @abstractmethod
-    def take(self, slot: str, late: int) -> tuple[list[Effect], bool]:
+    def receive(self, slot: str, late: int) -> tuple[list[Effect], bool]:
         """At the server: take in a result that is so many versions late; and whether `MODEL` has a new version."""
 
 
@@ -200,7 +200,7 @@ class AsynchronousNode(Machine):
     def _trained(self, now: float) -> list[Effect]:
         result, self.training = self.intake.result(), False
         if self.is_server:
-            return [result, *self._take(RESULT, self.began), *self._train_on()]
+            return [result, *self._receive(RESULT, self.began), *self._train_on()]
         self.sent, self.asked, self.tries = self.sent + 1, now, 0
         return [result, *self._ask()]
 
@@ -240,13 +240,13 @@ class AsynchronousNode(Machine):
         taken: list[Effect] = []
         if message.term > self.taken.get(peer, 0):
             self.taken[peer] = message.term
-            taken = self._take(event.slot, message.round)
+            taken = self._receive(event.slot, message.round)
         answer = Message("model", round=self.version, term=message.term)
         return [*taken, Forget(event.slot), Send(peer, answer, MODEL)]
 
-    def _take(self, slot: str, version: int) -> list[Effect]:
+    def _receive(self, slot: str, version: int) -> list[Effect]:
         late = max(0, self.version - version)  # a server that is back may be at an earlier one
-        effects, renewed = self.intake.take(slot, late)
+        effects, renewed = self.intake.receive(slot, late)
         if not renewed:
             return effects
         self.version += 1

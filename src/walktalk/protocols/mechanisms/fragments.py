@@ -203,7 +203,7 @@ class FragmentClient(FragmentNode):
     def handle(self, event: Event, context: Context) -> list[Effect]:
         match event:
             case Received():
-                return [*self._take(event), *self._train_on()]
+                return [*self._receive(event), *self._train_on()]
             case Trained():
                 return [*self._learned(), *self._show(self.done - 1), *self._train_on()]
             case Started(late=False):
@@ -247,7 +247,7 @@ class FragmentClient(FragmentNode):
     def _say_absent(self, training: int) -> Effect:
         return Send(self.server, Message(ABSENT, round=training, term=self.life))
 
-    def _take(self, event: Received) -> list[Effect]:
+    def _receive(self, event: Received) -> list[Effect]:
         training, life = event.message.round, event.message.term
         p, new = self._of(training), f"new/{training}"
         if event.sender != self.server or event.message.kind != f"down_{p}":
@@ -310,7 +310,7 @@ class FragmentServer(FragmentNode):
         cohort = self.cohort
         match event:
             case Received():
-                return self._take(event)
+                return self._receive(event)
             case Trained():
                 learned, training = self._learned(), self.done - 1
                 p, slot = self._of(training), f"mine/{training}"
@@ -338,7 +338,7 @@ class FragmentServer(FragmentNode):
             self.cohort.ask(self.done, (peer for peer in self.around.neighbours if peer not in self.around.leaving))
         return effects
 
-    def _take(self, event: Received) -> list[Effect]:
+    def _receive(self, event: Received) -> list[Effect]:
         peer, kind, training = event.sender, event.message.kind, event.message.round
         told, now = kind in (ABSENT, f"up_{self._of(training)}"), event.message.term == self.life
         if not told or (now and training > self.closed + self.rule.delay):  # nobody is further

@@ -8,15 +8,15 @@ one also while nodes come and go, and the news of it is not everywhere yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from walktalk.core.errors import SpecError
 from walktalk.graphs import Rounds, WeightedRounds
 from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send
 from walktalk.protocols.machine import NetworkView, row_of
 
-Turns: TypeAlias = Sequence[Sequence[str]]
 Links: TypeAlias = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 MODEL = "model"  # the slot of every node's model x
 HALF = "half"  # that of x after the training and before the mixing
@@ -37,23 +37,25 @@ class Meeting:
         kinds: the messages that everybody sends to everybody it meets, one of each in a round; with how they arrive,
             where they are encoded.
         links: for kinds that go to some of them alone: to whom, and from whom they come.
-        turns: the kinds of one round, of the next, and so on, over and over; none: all kinds in every round.
+        fragments: of a model, of which one is sent in a round, and the next in the next; its number ends the kind.
         delay: how many rounds the node may be ahead of the last of which everything is here.
     """
 
-    __slots__ = ("around", "came", "codecs", "cut", "delay", "kinds", "links", "missed", "round", "since", "turns")
+    __slots__ = (
+        "around", "came", "codecs", "cut", "delay", "fragments", "kinds", "links", "missed", "round", "since",
+    )  # fmt: skip
 
     def __init__(
         self,
         around: NetworkView,
         kinds: Iterable[str] | Mapping[str, Arrival],
         links: Links,
-        turns: Turns = (),
+        fragments: int = 1,
         delay: int = 0,
     ) -> None:
         self.around, self.kinds, self.links, self.round, self.delay = around, tuple(kinds), links, 0, delay
         self.codecs = {kind: arrival.codec for kind, arrival in kinds.items()} if isinstance(kinds, Mapping) else {}
-        self.turns = turns
+        self.fragments = fragments
         self.since = 0  # the round in which it began, or began again by another network, or after it had missed some
         self.came: dict[int, dict[tuple[str, int], Came]] = {}  # round -> kind and sender -> what came
         self.missed: dict[int, set[tuple[str, int]]] = {}  # round -> kinds and senders whose message is lost
@@ -86,6 +88,7 @@ class Meeting:
             to: those who are sent it; if left out, all whom such a message goes to in this round.
             seen: a slot for what the receivers will see of it; "": nobody asks.
         """
+        kind = self.now(kind)
         message = Message(kind, round=self.round, term=self.around.version, note=note)
         targets = [one for one in self._told(kind) if one not in self.cut] if to is None else to
         if not (codec := self.codecs.get(kind, "")):
@@ -96,7 +99,7 @@ class Meeting:
         sends = [Send(one, message, packed) for one in targets]
         return [Encode(slot, packed, codec), *shown, *sends, Forget(packed)]
 
-    def take(self, sender: int, message: Message, note: Any = None) -> None:
+    def receive(self, sender: int, message: Message, note: Any = None) -> None:
         """Write down a message that has come, perhaps one of a later round; `ValueError` where nobody can have sent it.
 
         Args:
@@ -109,9 +112,10 @@ class Meeting:
         came = Came(message.term, message.note if note is None else note)
         self.came.setdefault(message.round, {})[message.kind, sender] = came
 
-    def opened(self, kind: str) -> list[Effect]:
-        """Decode what is here of a kind, each into its own slot; nothing to do where nothing is encoded."""
-        slots = [self.slot(kind, sender) for sender in self.there(kind)] if self.codecs.get(kind) else []
+    def opened(self, *kinds: str) -> list[Effect]:
+        """Decode what is here of these kinds, each into its own slot; nothing to do where nothing is encoded."""
+        encoded = [kind for kind in map(self.now, kinds) if self.codecs.get(kind)]
+        slots = [self.slot(kind, sender) for kind in encoded for sender in self.there(kind)]
         return [Decode(slot, slot) for slot in slots]  # codes have slots of their own, of the same names
 
     def is_of_other_network(self, message: Message) -> bool:
@@ -154,9 +158,13 @@ class Meeting:
         there = [sender for sender in heard if (kind, sender) in here and here[kind, sender].version == version]
         return sorted(there, key=[sender for _, sender in here].index) if as_they_came else there
 
+    def now(self, kind: str) -> str:
+        """The kind of messages that bring this round's fragment; where models are sent whole, it is the same."""
+        return f"{kind}_{self.round % self.fragments}" if self.fragments > 1 else kind
+
     def _heard(self, kind: str, round_: int) -> tuple[int, ...]:
         """Who sends messages of a kind to this node in a round."""
-        if round_ < 0 or (self.turns and kind not in self.turns[round_ % len(self.turns)]):
+        if round_ < 0 or (self.fragments > 1 and kind.rpartition("_")[2] != f"{round_ % self.fragments}"):
             return ()
         return tuple(self.links[kind][1]) if kind in self.links else self.around.meets(round_)[1]
 
@@ -164,7 +172,7 @@ class Meeting:
         """Whom messages of a kind go to in this round, the lost ones, too."""
         return self.links[kind][0] if kind in self.links else self.around.meets(self.round)[0]
 
-    def note(self, kind: str, sender: int) -> Any:
+    def said(self, kind: str, sender: int) -> Any:
         """What the rule has read in the note of a message of this round (`Rule.check`), or the note itself."""
         return self.came[self.round][kind, sender].note
 
@@ -182,6 +190,7 @@ class Meeting:
 
     def weights(self, kind: str) -> tuple[float, dict[str, float]]:
         """The row of W as it is: the node's own weight, and those of all that came."""
+        kind = self.now(kind)
         row, here = row_of(self.around, self.round), set(self.there(kind))
         came = {self.slot(kind, sender): weight for sender, weight in row.items() if sender in here}
         return 1.0 - sum(row.values()), came
@@ -202,14 +211,18 @@ class Meeting:
 
 
 @lru_cache(maxsize=64)  # asked for at every message
-def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Arrival]:
+def arrivals(*kinds: str, codec: str = "", once: bool = True, fragments: int = 1) -> Mapping[str, Arrival]:
     """How messages of these kinds arrive: a slot for each round and sender.
 
     Args:
         kinds: what the messages are called.
         codec: what encodes their models; empty: nothing does.
         once: whether what comes is mixed into one slot only.
+        fragments: of a model, of which one is sent in a round; each is a kind of its own.
     """
+    if fragments > 1:
+        parts = [(f"{kind}_{p}", f"part({p}, {fragments})") for p in range(fragments) for kind in kinds]
+        return {kind: Arrival(f"{kind}/{{round}}/{{sender}}", codec=part, once=once) for kind, part in parts}
     return {kind: Arrival(f"{kind}/{{round}}/{{sender}}", codec=codec, once=once) for kind in kinds}
 
 
@@ -219,6 +232,21 @@ def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Ar
 def everybody_there(around: NetworkView) -> tuple[int, ...]:
     """Numbers of all who take part, in order, where everybody is everybody's neighbour; without those that leave."""
     return tuple(sorted({around.node, *around.neighbours} - around.leaving))
+
+
+def drawn_among(around: NetworkView, draw: Callable[[int], Rounds]) -> NetworkView:
+    """Has a node meet whom is drawn among all nodes, or, once nodes have come or left, among all that are there.
+
+    Args:
+        around: what the node knows of the network.
+        draw: makes the draws for a number of nodes, which are numbered from 0.
+    """
+    if not around.version:
+        return replace(around, rounds=draw(around.nodes))
+    there = everybody_there(around)
+    if around.neighbours and len({*there, around.node}) < around.nodes:
+        raise SpecError("network: where nodes join or leave, all need links to all others; take complete")
+    return replace(around, nodes=len(there), rounds=Among(there, draw(len(there))))
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,9 @@ class PairNode(Machine):
             return self._wait_for_a_model() if event.memory == NO_MODEL else self._rejoin(event.memory, context)
         passed = self.passed(context.now)
         if isinstance(event, Received):
-            reaction = self._take(event, context)
+            if event.sender not in self.around.neighbours:
+                raise ValueError(f"{event.sender} is no neighbour")
+            reaction = self._received(event, context)
         elif isinstance(event, Trained):
             self.training = False
             reaction = self.trained(context)
@@ -190,9 +192,7 @@ class PairNode(Machine):
         self.empty = True
         return [SetTimer(BEGIN, LONG * (self.patience or 1.0))]
 
-    def _take(self, event: Received, context: Context) -> list[Effect]:
-        if event.sender not in self.around.neighbours:
-            raise ValueError(f"{event.sender} is no neighbour")
+    def _received(self, event: Received, context: Context) -> list[Effect]:
         if event.message.kind == OFFER:
             return self._answer(event, context) if self.patience else self._plain_answer(event)
         return self._answered(event, context) if self.patience else self._plain_answered(event, context)

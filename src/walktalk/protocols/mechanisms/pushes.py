@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Record, SetTimer, Train
+from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Record, SetTimer, Train, apply_update
 from walktalk.protocols.events import (
     Event,
     Leaving,
@@ -23,7 +25,8 @@ from walktalk.protocols.events import (
     TimerFired,
     Trained,
 )
-from walktalk.protocols.machine import Context, Machine, NetworkView
+from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
+from walktalk.protocols.self_description import FIXED, Demand
 
 MODEL = "model"
 BEGIN = "begin"  # timer: nobody pushes anything to one that has joined
@@ -45,23 +48,23 @@ class PushRule(ABC):
         return []
 
     def prepare(self) -> list[Effect]:
-        """A training is about to begin."""
+        """A training is about to begin: what has come may be mixed in."""
         return []
 
-    @abstractmethod
     def train(self) -> Train:
         """What a node trains next, and from which slot."""
+        return Train(MODEL)
 
-    @abstractmethod
     def learn(self) -> list[Effect]:
         """A training is done."""
+        return [apply_update(MODEL)]
 
     @abstractmethod
     def push(self, peers: Sequence[int], context: Context) -> list[Effect]:
         """Send what these neighbours are to have."""
 
     @abstractmethod
-    def take(self, event: Received) -> list[Effect]:
+    def receive(self, event: Received) -> list[Effect]:
         """Something has come from a neighbour; `ValueError` where it cannot be."""
 
     @abstractmethod
@@ -80,6 +83,23 @@ class PushRule(ABC):
         """Take up an earlier incarnation's keepsake."""
 
 
+@dataclass(frozen=True)
+class Pushes(Protocol):
+    """An algorithm whose nodes push models to neighbours and wait for nobody; so they do not miss anybody either."""
+
+    family: ClassVar[str] = "gossip"
+    demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
+    survives_failures: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
+
+    @abstractmethod
+    def rule(self, around: NetworkView) -> PushRule:
+        """What a node does with its models."""
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        return PushNode(self.rule(network_view))
+
+
 class PushNode(Machine):
     """A node that trains on and on and pushes models to its neighbours."""
 
@@ -95,9 +115,9 @@ class PushNode(Machine):
             case Received(sender):
                 if sender not in self.rule.around.neighbours:
                     raise ValueError(f"{sender} is no neighbour")
-                took = self.rule.take(event)
+                received = self.rule.receive(event)
                 first = self.rule.first() if self.empty else []
-                return [*took, *first, *(self._begin() if first else [])]
+                return [*received, *first, *(self._begin() if first else [])]
             case Trained():
                 self.training = False
                 return [*self.rule.learn(), self._record(), *self.rule.push(self._there(), context), *self._train_on()]
@@ -153,4 +173,5 @@ class PushNode(Machine):
         if self.leaving or self.training:
             return []
         self.training = True
-        return [*self.rule.prepare(), self.rule.train()]
+        prepared = self.rule.prepare()
+        return [*prepared, self._record(), self.rule.train()] if prepared else [self.rule.train()]

@@ -54,7 +54,7 @@ from walktalk.protocols.events import (
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.mechanisms.attendance import LAST, Attendance
-from walktalk.protocols.mechanisms.meeting import MODEL, Links, Meeting, Turns, arrivals
+from walktalk.protocols.mechanisms.meeting import MODEL, Links, Meeting, arrivals
 from walktalk.protocols.self_description import InLabel
 
 BEGIN = "begin"  # timer: one that joins has heard of no model
@@ -70,9 +70,9 @@ class Rule(ABC):
     begins_anew: ClassVar[bool] = False  # whether it does so when nodes come or go: what it keeps is of the old network
     adopts: ClassVar[bool] = True  # whether one that joins can begin with what it hears first; else: the initial model
 
-    @abstractmethod
     def begin(self) -> list[Effect]:
         """Before the first round of a life, with a model in `MODEL`: the initial one, an adopted one, or its last."""
+        return []
 
     def member(self, meeting: Meeting) -> int:
         """Which of the models that are to agree the node has in this round: its own, where nodes keep theirs."""
@@ -82,9 +82,9 @@ class Rule(ABC):
         """What is sent at the beginning of a round, before the training."""
         return []
 
-    @abstractmethod
     def work(self) -> Train | Differentiate:
         """The training or the gradient of a round."""
+        return Train(MODEL)
 
     @abstractmethod
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
@@ -101,7 +101,7 @@ class Rule(ABC):
     def check(self, kind: str, note: bytes) -> Any:
         """Read the note of a message before anything is made of it; an error refuses the message.
 
-        What is returned is what `Meeting.note` and `adopt` give; for no note or a free one the bytes themselves.
+        What is returned is what `Meeting.said` and `adopt` give; for no note or a free one the bytes themselves.
         """
         return note
 
@@ -149,7 +149,7 @@ class RoundNode(Machine):
         if isinstance(event, Received):
             if self.attendance is not None:
                 return self._received(event, self.attendance, context.now)
-            return [*self._take(event, self._read(event.message)), *self._finish(context.now)]
+            return [*self._put_in(event, self._read(event.message)), *self._finish(context.now)]
         if isinstance(event, Trained):
             self.trained, self.lags = True, False
             learned = self.rule.learn(event, self.meeting)
@@ -189,11 +189,11 @@ class RoundNode(Machine):
         mixed = [*self.rule.mix(self.meeting), *self.meeting.go_to(after)]
         return [*mixed, *self._go_by_new_network()] if self.changed is not None else mixed
 
-    def _take(self, event: Received, note: Any) -> list[Effect]:
+    def _put_in(self, event: Received, note: Any) -> list[Effect]:
         """Write down what has come; if this node has done that round, the rule may make something of it at once."""
         message, meeting = event.message, self.meeting
         known = message.round in meeting.came and (message.kind, event.sender) in meeting.came[message.round]
-        meeting.take(event.sender, message, note)
+        meeting.receive(event.sender, message, note)
         if known or message.round >= meeting.round + self.trained or message.term != meeting.around.version:
             return []
         return self.rule.add(event, note, meeting)
@@ -225,7 +225,7 @@ class RoundNode(Machine):
                 return [effect for effect in announced if isinstance(effect, Send) and effect.to == peer]
             case NetworkChanged(around):
                 return self._change(around, who, now)
-            case Started() if not self.rule.adopts:
+            case Started() if not self.rule.adopts or self.meeting.fragments > 1:
                 return self._begin_with_initial()
             case Started() | Rejoined(memory=b"\0"):
                 self.empty = True
@@ -275,7 +275,7 @@ class RoundNode(Machine):
         who.speaks(peer)
         if message.round < meeting.awaited:
             return [Forget(event.slot)]
-        return [*caught_up, *self._take(event, note), *self._finish(now)]
+        return [*caught_up, *self._put_in(event, note), *self._finish(now)]
 
     def _read(self, message: Message) -> Any:
         """What a message's note says; `ValueError` where a round is none, or the rule cannot read the note."""
@@ -366,6 +366,7 @@ class NeighbourRounds(Protocol):
 
     family: ClassVar[str] = "gossip"
     kinds: ClassVar[tuple[str, ...]] = ("round",)  # of messages, one of each to everybody whom a node meets in a round
+    mixes_once: ClassVar[bool] = True  # whether a model that comes is mixed into one slot only
 
     def __post_init__(self) -> None:
         if not self.patience > 0:
@@ -373,7 +374,17 @@ class NeighbourRounds(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return arrivals(*self.kinds)
+        return arrivals(*self.kinds, once=self.mixes_once, fragments=self._fragments)
+
+    @property
+    def _fragments(self) -> int:
+        """How many rounds it takes to send a model, a fragment in each: a setting that some have."""
+        return int(self.settings.get("fragments", 1))
+
+    @property
+    def why_nodes_stay(self) -> str:
+        parts = "with fragments one that joins hears only a part of the model in a round"
+        return parts if self._fragments > 1 else super().why_nodes_stay
 
     def rule(self, around: NetworkView) -> Rule:
         """What one node does in a round; a protocol that says it need not say `machine`."""
@@ -382,17 +393,14 @@ class NeighbourRounds(Protocol):
     def machine(self, network_view: NetworkView) -> Machine:
         return self.node(network_view, self.rule(network_view))
 
-    def node(
-        self, around: NetworkView, rule: Rule, links: Links | None = None, turns: Turns = (), delay: int = 0
-    ) -> Machine:
+    def node(self, around: NetworkView, rule: Rule, links: Links | None = None, delay: int = 0) -> Machine:
         """One node that goes by a rule.
 
         Args:
             around: what the node knows of the network.
             rule: what the algorithm does in a round.
             links: for kinds of messages that go to some alone, to whom, and from whom they come.
-            turns: which kinds belong to which rounds, where that is not the same in all of them (`Meeting`).
             delay: how many rounds it may be ahead of the last of which it has everything.
         """
-        meeting = Meeting(around, self.messages, links or {}, turns, delay)
+        meeting = Meeting(around, self.messages, links or {}, self._fragments, delay)
         return RoundNode(self, meeting, rule, self.patience if self.resilient else None)

@@ -68,7 +68,7 @@ class MixingIn(Intake):
             return Combine(RESULT, {UPDATE: 1.0})
         return Combine(RESULT, {START: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})
 
-    def take(self, slot: str, late: int) -> tuple[list[Effect], bool]:
+    def receive(self, slot: str, late: int) -> tuple[list[Effect], bool]:
         share = self.alpha * self.damping(late)
         kept = 1.0 - share if self.models else 1.0
         return [Combine(MODEL, {MODEL: kept, slot: share}, {MODEL: 1.0 - share, slot: share})], True

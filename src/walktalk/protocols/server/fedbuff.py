@@ -62,7 +62,7 @@ class Buffered(Intake):
     def result(self) -> Combine:
         return Combine(RESULT, {UPDATE: 1.0})
 
-    def take(self, slot: str, late: int) -> tuple[list[Effect], bool]:
+    def receive(self, slot: str, late: int) -> tuple[list[Effect], bool]:
         kept, share = {BUFFER: 1.0} if self.count else {}, 1.0 / self.size
         weight = self.rate * share * self.damping(late)
         add = Combine(BUFFER, {**kept, slot: weight}, {**kept, slot: share})

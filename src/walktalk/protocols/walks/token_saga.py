@@ -1,18 +1,15 @@
 """Token SAGA: a walk that carries the mean of all nodes' gradients, so that unlike data do not pull it about.
 
 Hendrikx, "A principled framework for the design and analysis of token algorithms" (2022), and MC-SAG of Even,
-"Stochastic gradient descent under Markovian sampling schemes" (2023), which both bring the variance reduction of SAGA
-(Defazio, Bach, Lacoste-Julien 2014) and SAG (Le Roux, Schmidt, Bach 2012) to a random walk. At node v:
+"Stochastic gradient descent under Markovian sampling schemes" (2023), which bring the variance reduction of SAGA and
+SAG to a random walk. At node v:
 
     saga:   z ← z − η (∇f_v(z) − ĝ_v + ḡ),    then ḡ ← ḡ + (∇f_v(z) − ĝ_v) / V,    ĝ_v ← ∇f_v(z)
     sag:    ḡ first, then z ← z − η ḡ
 
 ĝ_v stays at the node, ḡ travels with the walk: ḡ is the mean of all ĝ, always (0 where no walk was yet). At the optimum
-ḡ = 0 and ∇f_v = ĝ_v at every node, so it stays there; a plain walk never does. Two models a hop, R models at a node.
-
-The rule of a step is SAGA's and SAG's own; that the abstracts of the two papers mean it is read, how their walks move
-and start is from memory of the papers. With several walks every walk has its own ḡ and every node a ĝ for each, so the
-law holds for each; models are mixed at the aggregator as in Multi-Walk, which moves z and none of these.
+ḡ = 0 and ∇f_v = ĝ_v everywhere, so it stays there; a plain walk never does. Each of several walks has its own ḡ and at
+every node a ĝ; they are mixed as in Multi-Walk. (The abstracts were read; how walks move and start is from memory.)
 
 `local`: all of the study's local steps, with ḡ − ĝ_v added to every gradient; ĝ_v becomes the mean of the gradients on
 the way, told from how far the steps went, as in SCAFFOLD. One local step of plain SGD is `saga` above.
@@ -31,17 +28,16 @@ from walktalk.protocols.effects import GRADIENT, UPDATE, Combine, Differentiate,
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.tokens.protocol import Walks
-from walktalk.protocols.mechanisms.tokens.rule import NotingRule, WalkRule, walk_slot
+from walktalk.protocols.mechanisms.tokens.rule import Counted, NotingRule, WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 MEAN = "mean"  # ḡ, the kind of its messages and its slots
-Estimate = Literal["saga", "sag"]
 
 
 @dataclass(frozen=True)
 class TokenSaga(Walks):
-    """Walks that carry the mean of all nodes' gradients, and correct every step by it.
+    """A walk that carries the mean of all nodes' gradients and corrects its steps by it, for unlike data.
 
     Args:
         walks: how many, R.
@@ -51,7 +47,7 @@ class TokenSaga(Walks):
     """
 
     walks: Annotated[int, Ge(1), InLabel("-{}")] = 1
-    estimate: Estimate = "saga"
+    estimate: Literal["saga", "sag"] = "saga"
     local: bool = False
     name: ClassVar[str] = "token_saga"
     known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {"mc_sag": {"estimate": "sag"}}
@@ -72,91 +68,50 @@ class TokenSaga(Walks):
 
     @property
     def title(self) -> str:
-        kind = "token SAGA" if self.estimate == "saga" else "token SAG"
-        return kind if self.walks == 1 else f"{kind}, {self.walks} walks"
-
-    @property
-    def description(self) -> str:
-        return "A walk that carries the mean of all nodes' gradients and corrects its steps by it, for unlike data."
+        return f"token {self.estimate.upper()}" + (f", {self.walks} walks" if self.walks > 1 else "")
 
     @property
     def plain_sgd_only(self) -> str:
         return "tells gradients from how far a training went, which a momentum makes longer" if self.local else ""
 
     def rule(self, around: NetworkView) -> WalkRule:
-        return LocalSteps(around) if self.local else OneStep(around, self.estimate == "sag")
+        return Corrected(around, self)
 
 
 class Corrected(NotingRule, AlgorithmOne):
     """Keeps ĝ_v of every walk at the node, and brings ḡ of the walks that are here up to date."""
 
-    __slots__ = ()
+    __slots__ = ("settings",)
 
-    @property
-    def extras(self) -> tuple[str, ...]:
-        return (MEAN,)
+    extras: ClassVar[tuple[str, ...]] = (MEAN,)
 
-    def given_up(self, walk: int) -> list[Effect]:
-        return []
-
-    def meet(self, walk: int, begins: bool, noted: bool) -> list[Effect]:
-        """ḡ is 0 where a walk counts from nothing, and ĝ_v where nothing was noted."""
-        nothing = [walk_slot(walk, MEAN)] * begins + [noted_slot(walk)] * (not noted)
-        return [Combine(slot, {walk_slot(walk): 0.0}) for slot in nothing]
-
-    def note(self, walk: int, new: str) -> list[Effect]:
-        """ḡ ← ḡ + (new − ĝ_v) / V, ĝ_v ← new."""
-        mean, noted, share = walk_slot(walk, MEAN), noted_slot(walk), 1.0 / self.nodes
-        return [Combine(mean, {mean: 1.0, new: share, noted: -share}), Combine(noted, {new: 1.0})]
-
-
-class OneStep(Corrected):
-    """One step along a corrected gradient, as in the papers."""
-
-    __slots__ = ("sag",)
-
-    def __init__(self, around: NetworkView, sag: bool) -> None:
+    def __init__(self, around: NetworkView, settings: TokenSaga) -> None:
         super().__init__(around)
-        self.sag = sag
+        self.settings = settings
 
-    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        return [*self.meet(walk, begins, noted), Differentiate(walk_slot(walk), walk)], counts
+    def visit(self, walk: int, begins: bool, noted: bool) -> list[Effect]:
+        z, mean, last, correction = slots_of(walk)
+        zeros = [Combine(slot, {z: 0.0}) for slot in [mean] * begins + [last] * (not noted)]  # nothing is known yet
+        if not self.settings.local:
+            return [*zeros, Differentiate(z, walk)]
+        return [*zeros, Combine(correction, {mean: 1.0, last: -1.0}), Train(z, walk, correction=correction)]
 
-    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        walk, lr = event.walk, event.lr
-        slot, mean = walk_slot(walk), walk_slot(walk, MEAN)
-        saga = {slot: 1.0, GRADIENT: -lr, noted_slot(walk): lr, mean: -lr}
-        step = Combine(slot, {slot: 1.0, mean: -lr} if self.sag else saga, {GRADIENT: 1.0})
-        note = self.note(walk, GRADIENT)
-        return [*note, step] if self.sag else [step, *note], counts
-
-
-class LocalSteps(Corrected):
-    """Several corrected steps; the mean of their gradients is −(change) / (K η) − correction."""
-
-    __slots__ = ()
-
-    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        slot, correction = walk_slot(walk), correction_slot(walk)
-        correct = Combine(correction, {walk_slot(walk, MEAN): 1.0, noted_slot(walk): -1.0})
-        return [*self.meet(walk, begins, noted), correct, Train(slot, walk, correction=correction)], counts
-
-    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        walk, slot, way = event.walk, correction_slot(event.walk), event.lr * event.steps
-        gradient = (
-            [Combine(slot, {UPDATE: -1.0 / way, slot: -1.0}), *self.note(walk, slot)] if way else []
-        )  # else: rest
-        return [*gradient, apply_update(walk_slot(walk))], counts
+    def trained(self, event: Trained, counted: Counted) -> list[Effect]:
+        (z, mean, last, correction), lr = slots_of(event.walk), event.lr
+        if self.settings.local and not lr:  # what was moved by no learning rate says nothing of gradients
+            return [apply_update(z)]
+        new, share = correction if self.settings.local else GRADIENT, 1.0 / self.nodes
+        note = [Combine(mean, {mean: 1.0, new: share, last: -share}), Combine(last, {new: 1.0})]
+        if self.settings.local:  # the mean of the gradients on the way is −(change) / (K η) − correction
+            return [Combine(new, {UPDATE: -1.0 / (lr * event.steps), new: -1.0}), *note, apply_update(z)]
+        if self.settings.estimate == "sag":
+            return [*note, Combine(z, {z: 1.0, mean: -lr}, {GRADIENT: 1.0})]
+        return [Combine(z, {z: 1.0, GRADIENT: -lr, last: lr, mean: -lr}, {GRADIENT: 1.0}), *note]
 
     def given_up(self, walk: int) -> list[Effect]:
-        return [apply_update(walk_slot(walk))]
+        return [apply_update(walk_slot(walk))] if self.settings.local else []
 
 
-def noted_slot(walk: int) -> str:
-    """The slot of ĝ_v, which a node keeps for each walk."""
-    return f"noted/{walk}"
-
-
-def correction_slot(walk: int) -> str:
-    """The slot of ḡ − ĝ_v while a walk is trained, and of the new gradient after that."""
-    return f"correction/{walk}"
+def slots_of(walk: int) -> tuple[str, str, str, str]:
+    """The slots of z, ḡ and ĝ_v, and of ḡ − ĝ_v while the walk is trained, which is the new gradient after that."""
+    return walk_slot(walk), walk_slot(walk, MEAN), f"noted/{walk}", f"correction/{walk}"

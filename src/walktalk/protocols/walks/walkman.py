@@ -17,7 +17,6 @@ it has been to since, and z is the mean over those.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -27,12 +26,11 @@ from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Forget,
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.tokens.protocol import Walks
-from walktalk.protocols.mechanisms.tokens.rule import Name, NotingRule, WalkRule, walk_slot
+from walktalk.protocols.mechanisms.tokens.rule import Counted, NotingRule, WalkRule, walk_slot
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 LOCAL, DUAL = "local", "dual"  # x_v and λ_v
 PROX, ANCHOR = "prox", "anchor"  # x_v while it is trained, and what it is pulled to
-_COUNT = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -67,56 +65,39 @@ class Walkman(Walks):
 
 
 class Consensus(NotingRule, AlgorithmOne):
-    """Keeps x_v and λ_v at the node, and z as the mean over the nodes that the walk has counted."""
+    """Keeps x_v and λ_v at the node, and z as the mean over the nodes that the walk has counted.
+
+    Before anything is learned every node has x_v = x_0 and λ_v = 0, so x_0 is the mean over all of them.
+    """
 
     __slots__ = ("beta", "steps")
+
+    carries_count: ClassVar[bool] = True
 
     def __init__(self, around: NetworkView, beta: float, steps: int) -> None:
         super().__init__(around)
         self.beta, self.steps = beta, steps
 
-    @property
-    def first_state(self) -> bytes:
-        """Before anything is learned every node has x_v = x_0 and λ_v = 0, so x_0 is the mean over all of them."""
-        return Name().encode() + _COUNT.pack(self.nodes)
+    def visit(self, walk: int, begins: bool, noted: bool) -> list[Effect]:
+        z = walk_slot(walk)
+        fresh = [] if noted else [Combine(LOCAL, {z: 1.0}), Combine(DUAL, {z: 0.0})]
+        set_out = [Combine(PROX, {LOCAL: 1.0}), Combine(ANCHOR, {z: 1.0, DUAL: -1.0 / self.beta})]
+        return [*fresh, *set_out, Train(PROX, walk, self.steps, anchor=ANCHOR, pull=self.beta)]
 
-    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        z, effects = walk_slot(walk), []
-        if not noted:
-            effects += [Combine(LOCAL, {z: 1.0}), Combine(DUAL, {z: 0.0})]
-        effects += [Combine(PROX, {LOCAL: 1.0}), Combine(ANCHOR, {z: 1.0, DUAL: -1.0 / self.beta})]
-        train = Train(PROX, walk, self.steps, anchor=ANCHOR, pull=self.beta)
-        # Who forges a count only makes the mean one over 1 node, or all of them.
-        counted = 0 if begins else min(max(count_of(counts), 1), self.nodes)
-        return [*effects, train], _COUNT.pack(counted)
-
-    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        count, z = count_of(counts), walk_slot(event.walk)
+    def trained(self, event: Trained, counted: Counted) -> list[Effect]:
         # What the node puts into the mean is x_v + λ_v / β, now 2 x_v − z + (λ_v of before) / β.
-        if noted:
-            change, over = {PROX: 2.0, LOCAL: -1.0, z: -1.0}, count
-        elif first and count == self.nodes:
-            change, over = {PROX: 2.0, INITIAL: -1.0, z: -1.0}, count
-        else:
-            change, over = {PROX: 2.0, z: -2.0}, count + 1  # one more that the mean is over: less z, plus its own
-        total = {slot: weight / over for slot, weight in change.items()}
+        z, before = walk_slot(event.walk), LOCAL if counted.noted else INITIAL
+        known = counted.noted or counted.at_first  # else one more that the mean is over: less z, plus its own
+        change = {PROX: 2.0, before: -1.0, z: -1.0} if known else {PROX: 2.0, z: -2.0}
+        total = {slot: weight / counted.over for slot, weight in change.items()}
         total[z] += 1.0
-        effects: list[Effect] = [
+        return [
             Combine(PROX, {PROX: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}),
             Combine(DUAL, {DUAL: 1.0, PROX: self.beta, z: -self.beta}),
             Combine(z, total, {PROX: 1.0}),
             Combine(LOCAL, {PROX: 1.0}),
+            *self.given_up(event.walk),
         ]
-        return [*effects, *self.given_up(event.walk)], _COUNT.pack(over)
 
     def given_up(self, walk: int) -> list[Effect]:
         return [Forget(PROX), Forget(ANCHOR)]
-
-
-def count_of(counts: bytes) -> int:
-    """How many nodes the walk's mean is over."""
-    try:
-        (count,) = _COUNT.unpack_from(counts)
-    except struct.error as error:
-        raise ValueError(f"no count: {error}") from error
-    return int(count)

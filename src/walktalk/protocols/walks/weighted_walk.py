@@ -7,13 +7,9 @@ and El Rouayheb, "Decentralized learning via random walk with jumps" (2026). L_v
     z ← z − η (L̄ / L_v) ∇f_v(z)
     with probability p_J: in place of that step over d uniform hops at once, P(d) ∝ p_d (1 − p_d)^(d−1), d ≤ r
 
-π_v · L̄ / L_v = 1/V at every node: on average it goes where a uniform walk goes, and steps are large where that is safe.
-Like any plain walk it stays beside the optimum of unlike nodes. Where one node is much heavier than all around it
-a walk hardly gets away from it ("entrapment"); jumps help, and put visits off the weights by the order of p_J. With all
-weights alike and no jumps it is Multi-Walk, random number by random number.
-
-Of both papers the abstracts were read; the chain is Metropolis and Hastings' own, with one more chance to stay (as this
-study's P), the scale of the step and the distribution of d are from memory of the papers.
+π_v · L̄ / L_v = 1/V at every node: on average it goes where a uniform walk goes, and with all weights alike and no jumps
+it is Multi-Walk. From a node much heavier than all around it a walk hardly gets away; jumps help, and put visits off
+the weights by the order of p_J. (The abstracts were read; the step's scale and the law of d are from memory.)
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 @dataclass(frozen=True)
 class WeightedWalk(Walks):
-    """Walks that visit nodes in proportion to a weight, and take the smaller steps the heavier a node is.
+    """A walk that is at some nodes more often than at others, with smaller steps there; it may jump.
 
     Args:
         weights: one for each node, its smoothness L_v; left out: all alike.
@@ -75,10 +71,6 @@ class WeightedWalk(Walks):
         kind = "weighted walk with jumps" if self.jump else "weighted walk"
         return kind if self.walks == 1 else f"{self.walks} {kind.replace('walk', 'walks', 1)}"
 
-    @property
-    def description(self) -> str:
-        return "A walk that is at some nodes more often than at others, with smaller steps there; it may jump."
-
     def check(self, nodes: int) -> None:
         super().check(nodes)
         if self.weights and len(self.weights) != nodes:
@@ -113,10 +105,9 @@ class Weighted(AlgorithmOne):
         self, node: int, peers: Sequence[int], degrees: Sequence[int], jumps: int, random: Random
     ) -> tuple[int, int]:
         given = self.settings
+        if peers and not jumps and given.jump and random.random() < given.jump:
+            jumps = hops_of_a_jump(random, given.jump_end, given.longest_jump)
         if peers and jumps:
             return random.choice(peers), jumps - 1
-        if peers and given.jump and random.random() < given.jump:
-            hops = hops_of_a_jump(random, given.jump_end, given.longest_jump)
-            return random.choice(peers), hops - 1
         ratios = [given.weight(peer) / given.weight(node) for peer in peers]
         return metropolis_step(node, len(peers), peers, degrees, random, ratios), 0

@@ -28,6 +28,17 @@ from walktalk.report.replay.data import curve_of, run_data, with_words
 from walktalk.report.study import Study
 from walktalk.studies import StudySpec
 
+UNKNOWN: dict[str, Any] = {
+    "walks": [],
+    "iterations": 0,
+    "aggregates": False,
+    "term": 0,
+    "loss": None,
+    "bytes_sent": 0,
+    "alive": [],
+    "done": False,
+}
+"""What is shown of a node of which nothing else is known, because its answers are nonsense."""
 EVENTS = 60_000  # of the replay; a cluster may run for days
 Answer = Mapping[str, Any]
 
@@ -49,7 +60,8 @@ class ClusterPage:
 
     def add_answers(self, answers: Mapping[str, Answer | None], now: float) -> None:
         """Takes in what the nodes answered, `now` seconds after they were first asked."""
-        self.answers = dict(answers)
+        answers = {name: a and {**UNKNOWN, **self.last.get(name, {}), **a} for name, a in answers.items()}
+        self.answers = answers
         self.last |= {name: answer for name, answer in answers.items() if answer is not None}
         joined = {name: str(self.last.get(name, {}).get("site", "")) for name in answers if name not in self.sites}
         self.sites |= joined

@@ -243,7 +243,17 @@ TITLES: dict[str, dict[Kind, str]] = {  # of sections that have another title on
     "participants": {"comparison": "Who took part", "single": "Who took part", "cluster": "Nodes"},
 }
 ORDER: dict[Kind, tuple[str, ...]] = {  # an operator looks for the nodes first
-    "comparison": ("algorithms", "explore", "results", "sites", "participants", "replay", "failures", "network"),
+    "comparison": (
+        "algorithms",
+        "explore",
+        "results",
+        "runs",
+        "sites",
+        "participants",
+        "replay",
+        "failures",
+        "network",
+    ),
     "single": ("explore", "results", "sites", "participants", "replay", "failures", "network", "algorithms"),
     "cluster": ("participants", "explore", "sites", "failures", "replay", "network", "results", "algorithms"),
 }
@@ -262,6 +272,7 @@ def _body(parts: PageParts) -> list[Html]:
         "algorithms": ("", "", _filled("algorithms", given), False),
         "explore": ("", invitation, explore, False),
         "results": ("", "", _panel("results", given), not given.get("results")),
+        "runs": ("All runs", "", _panel("runs", given), not given.get("runs")),
         "sites": ("Site by site", "", _panel("sites", given), not given.get("sites")),
         "participants": ("", "", _panel("participants", given), not given.get("participants")),
         "replay": ("Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), True),

@@ -307,7 +307,7 @@ def sites_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluster
     worst = set(wide[labels[0], metrics[0]].reindex(samples.index).fillna(math.inf).nlargest(MOST_SITES).index)
     shown = [node for node in samples.index if node in worst]
     heads = [_measured_name(key) + (f" · {names[label].name}" if len(labels) > 1 else "") for label, key in wide]
-    head = tag("tr", *(_head(text, place) for place, text in enumerate(["Site", "Samples", *heads])))
+    head = tag("tr", *(sortable_head(text, place) for place, text in enumerate(["Site", "Samples", *heads])))
     rows = [_site_row(str(node), int(samples[node]), {of: wide[of].get(node) for of in wide}) for node in shown]
     last = _site_row("Worst site", None, {(label, key): _worst(key, of) for (label, key), of in wide.items()})
     body = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", last), class_="results sortable")
@@ -335,7 +335,7 @@ def models_html(table: pd.DataFrame | None, names: Mapping[str, Name], of_cluste
     tables = [tag("h3", f"Every model on every site's data: {_measured_name(key).lower()}")]
     for label in shown:
         of = table[table["algorithm"] == label].pivot_table(index="model", columns="node", values=key, sort=False)
-        head = tag("tr", *(_head(text, place) for place, text in enumerate(["Model", *map(str, of.columns)])))
+        head = tag("tr", *(sortable_head(text, place) for place, text in enumerate(["Model", *map(str, of.columns)])))
         rows = [
             tag("tr", tag("th", model, scope="row", data_sort=model), *map(_cell(key), of.loc[model]))
             for model in of.index
@@ -386,7 +386,7 @@ def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: st
     table = results_table(summary, lambda label: names[label].name, further=True)
     columns = columns_of(summary, further=True)
     titles = {"Time": time.capitalize()}
-    head = tag("tr", *(_head(titles.get(text, text), place) for place, text in enumerate(table.head)))
+    head = tag("tr", *(sortable_head(titles.get(text, text), place) for place, text in enumerate(table.head)))
     rows = [
         _row(row, [_key(column.spread(summary["algorithms"][label])) for column in columns], names[label], label)
         for (label, row) in zip(summary["algorithms"], table.rows, strict=True)
@@ -399,9 +399,10 @@ def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: st
     return together(frame, warning, tag("p", note, class_="note"))
 
 
-def _head(text: str, place: int) -> Html:
+def sortable_head(text: str, place: int, title: str | None = None) -> Html:
+    """The head of a column by which a table can be sorted; `title`: what it is called elsewhere, such as in a study."""
     button = tag("button", text, tag("span", "", class_="arrow", aria_hidden="true"), type="button")
-    return tag("th", button, scope="col", aria_sort="none", data_column=str(place))
+    return tag("th", button, scope="col", aria_sort="none", data_column=str(place), title=title)
 
 
 def _row(cells: Sequence[Cell], keys: Sequence[str], name: Name, label: str) -> Html:

@@ -1,6 +1,6 @@
 /* Puts the page together, and takes a new state of the study in place of the old. */
 (() => {
-  const { dom, Curves, Target, network, partition, sortable } = window.Walktalk;
+  const { dom, Curves, Target, network, partition, sortable, filterable } = window.Walktalk;
   const byId = (id) => document.getElementById(id);
   let data = null;
   let curves = null;
@@ -37,6 +37,7 @@
     known = table;
     for (const other of document.querySelectorAll("table.sortable:not([id])")) {
       if (!other.canBeSorted) sortable(other);
+      if (!other.canBeSorted && other.classList.contains("filtered")) filterable(other);
       other.canBeSorted = true;
     }
     if (target) target.update(data);

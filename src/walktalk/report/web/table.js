@@ -1,4 +1,4 @@
-/* The table of results, sorted by whatever column is clicked. What has no number comes last. */
+/* Tables, sorted by whatever column is clicked; what has no number comes last. Those of many runs can be filtered. */
 window.Walktalk = window.Walktalk || {};
 (() => {
   /* `before`: the table in whose place it stands; it is sorted as that one was. */
@@ -37,5 +37,41 @@ window.Walktalk = window.Walktalk || {};
     body.append(...rows);
   }
 
-  window.Walktalk.sortable = sortable;
+  /* A box above each column: rows stay that have its text in them, or meet its comparison, for all columns. */
+  function filterable(table) {
+    const heads = [...table.tHead.rows[0].cells];
+    const said = document.createElement("p");
+    said.className = "note";
+    said.setAttribute("role", "status");
+    const boxes = heads.map((head) => {
+      const box = document.createElement("input");
+      box.type = "search";
+      box.placeholder = "filter";
+      box.setAttribute("aria-label", `Only rows by ${head.textContent}`);
+      box.addEventListener("input", apply);
+      return box;
+    });
+    const line = table.tHead.insertRow();
+    line.className = "filters";
+    for (const box of boxes) line.insertCell().append(box);
+    table.parentElement.after(said);
+
+    function apply() {
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = !boxes.every((box, column) => meets(row.cells[column], box.value.trim()));
+      const left = rows.filter((row) => !row.hidden).length;
+      said.textContent = left < rows.length ? `${left} of ${rows.length} rows` : "";
+    }
+  }
+
+  function meets(cell, wanted) {
+    const told = /^(<=|>=|!=|<|>|=)\s*(.+)$/.exec(wanted);
+    const key = cell.dataset.sort, text = cell.textContent.toLowerCase();
+    if (!told) return text.includes(wanted.toLowerCase());
+    const [, how, value] = told, [x, y] = [key === "" ? NaN : Number(key), Number(value)];
+    const same = Number.isNaN(x) || Number.isNaN(y) ? key.toLowerCase() === value.toLowerCase() : x === y;
+    return { "<": x < y, ">": x > y, "<=": x <= y, ">=": x >= y, "=": same, "!=": !same }[how];
+  }
+
+  Object.assign(window.Walktalk, { sortable, filterable });
 })();

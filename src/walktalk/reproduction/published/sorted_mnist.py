@@ -12,7 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.graphs import Graph
-from walktalk.protocols import CECA, HALF, MODEL, UPDATE, Combine, Doubling, Effect, Meeting, Rule, Train, Trained
+from walktalk.protocols import (
+    CECA,
+    HALF,
+    MODEL,
+    UPDATE,
+    Combine,
+    Doubling,
+    Effect,
+    Meeting,
+    NetworkView,
+    Rule,
+    Trained,
+    doublings,
+)
 from walktalk.reproduction.published.table import Cell, Row, Table
 
 NODES, ITERATIONS, SIDE = 24, 13_000, 4
@@ -99,8 +112,8 @@ STALE, REST = "stale", "rest"  # x̂, and x̂ − ηg
 class CodedCECA(CECA):
     """CECA with the weights of that code, with which no mean is exact."""
 
-    def windows(self, rounds: tuple[Doubling, ...]) -> Rule:
-        return StaleWindows(rounds)
+    def rule(self, around: NetworkView) -> Rule:
+        return StaleWindows(doublings(around.nodes))
 
 
 class StaleWindows(Rule):
@@ -113,9 +126,6 @@ class StaleWindows(Rule):
 
     def begin(self) -> list[Effect]:
         return [Combine(STALE, {MODEL: 1.0})]
-
-    def work(self) -> Train:
-        return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         copied = [Combine(STALE, {MODEL: 1.0})] if self._now(meeting).is_odd else []

@@ -38,6 +38,7 @@ from .node.roster import from_text as from_text
 from .node.roster import signed_entry as signed_entry
 from .node.state import NodeSetup as NodeSetup
 from .node.state import TrainingRequest as TrainingRequest
+from .node.tally import packed_count as packed_count
 from .node.training import METRIC as METRIC
 from .operations.cluster import Cluster as Cluster
 from .operations.cluster import Place as Place
@@ -72,6 +73,7 @@ from .operations.replaying import read_event_log as read_event_log
 from .operations.replaying import read_lives as read_lives
 from .operations.replaying import replay as replay
 from .relay.server import Relay as Relay
+from .wire.connections import Connections as Connections
 from .wire.link import Link as Link
 from .wire.link import Listener as Listener
 from .wire.local import VERSION as VERSION

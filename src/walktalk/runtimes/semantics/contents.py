@@ -234,7 +234,7 @@ class Releases:
         self.counts: collections.Counter[int] = collections.Counter()  # by node
         self._ask = ask
 
-    def take(self, node: int) -> bool:
+    def allow(self, node: int) -> bool:
         """Counts one more of a node; False, and nothing is counted, where it may let out no more."""
         if self.spent(node) or (self._ask is not None and not self._ask()):
             return False

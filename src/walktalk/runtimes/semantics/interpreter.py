@@ -151,7 +151,7 @@ class Interpreter(Generic[Content]):
     def apply(self, node: int, effect: Apply, key: int) -> None:
         """Set a slot to what a number rule makes of this node's model and others."""
         into, own, terms, rule = effect
-        if rule_named(rule).releases and not self.releases.take(node):
+        if rule_named(rule).releases and not self.releases.allow(node):
             self.withhold(node, into)
             return
         others = [(self.read(node, slot), weight) for slot, weight in terms.items()]

@@ -361,13 +361,13 @@ class Deaths:
 
     def _tell_contacts(self, node: int, event: PeerLost | PeerFound) -> None:
         for peer in self._contacts(node):
-            self._tell(peer, event, self._running.transport.latency(node, peer))
+            self._give_later(peer, event, self._running.transport.latency(node, peer))
 
     def find(self, node: int, peer: int) -> None:
         """A node hears that another is there, when its first word has come."""
-        self._tell(node, PeerFound(peer), self._running.transport.latency(node, peer))
+        self._give_later(node, PeerFound(peer), self._running.transport.latency(node, peer))
 
-    def _tell(self, node: int, event: PeerLost | PeerFound, seconds: float) -> None:
+    def _give_later(self, node: int, event: PeerLost | PeerFound, seconds: float) -> None:
         self._scheduler.later(seconds, partial(self._hears, node, event))
 
     def _hears(self, node: int, event: PeerLost | PeerFound) -> None:
@@ -446,7 +446,7 @@ class Membership:
         self._changes.leaving.add(node)
         self._scheduler.note(node, "leaves_for_good", peer=node)
         self._spread()
-        self._tell(node, Leaving())
+        self._give_later(node, Leaving())
         self._look_later(node, self._scheduler.now + HAND_OVER)
 
     def _look(self, node: int, end: float) -> None:
@@ -474,11 +474,11 @@ class Membership:
             node = around.node
             if node == new or around == known or node in self._deaths:
                 continue
-            self._tell(node, NetworkChanged(around))
+            self._give_later(node, NetworkChanged(around))
             for peer in set(around.neighbours) - set(known.neighbours):
                 self._deaths.find(node, peer)
 
-    def _tell(self, node: int, event: Leaving | NetworkChanged) -> None:
+    def _give_later(self, node: int, event: Leaving | NetworkChanged) -> None:
         self._scheduler.later(0.0, partial(self._hears, node, event))
 
     def _hears(self, node: int, event: Leaving | NetworkChanged) -> None:

@@ -70,7 +70,7 @@ class Nodes:
         if self._has_links:
             self._transport.settle()
 
-    def take(self, envelope: Envelope) -> None:
+    def receive(self, envelope: Envelope) -> None:
         """A message arrives: the machine takes it first; then what came with it is put into its slot."""
         sender, node, message, packed, _ = envelope
         effects = self.machines[node].handle(made(Received, (sender, message, packed.into)), self.context)

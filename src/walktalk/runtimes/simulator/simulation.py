@@ -74,7 +74,7 @@ class Simulation:
         self.advanced_to = 0.0  # the share of the run up to which `advance` has gone
         self._happens: tuple[Callable[[Any], None], ...] = (  # by kind of agenda entry
             self._training_ends,
-            self.nodes.take,
+            self.nodes.receive,
             self.timers.fire,
             self.transport.transfer_ends,
             self._evaluation_is_due,

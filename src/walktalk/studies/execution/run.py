@@ -110,7 +110,7 @@ class RayCrew:
             self.tell()
             while waiting and not ask.stop:
                 for reference in self.ray.wait(list(waiting), timeout=SECONDS_BETWEEN_LOOKS)[0]:
-                    self.take(waiting.pop(reference), reference)
+                    self.store(waiting.pop(reference), reference)
             for reference in waiting:
                 self.ray.cancel(reference, force=True)
         if waiting:
@@ -133,7 +133,7 @@ class RayCrew:
                 files[str(checkpoint.relative_to(self.folder.path))] = checkpoint.read_bytes()
         return Batch(share, self.device, files, self.memory)
 
-    def take(self, share: Share, reference: Any) -> None:
+    def store(self, share: Share, reference: Any) -> None:
         """Put what a batch brought into the folder."""
         try:
             done: Done = self.ray.get(reference)

@@ -209,14 +209,14 @@ class Crew:
             except (EOFError, OSError):  # it has ended, maybe in the middle of a word
                 self.hang_up(number)
             else:
-                self.take(number, kind, content)
+                self.receive(number, kind, content)
 
     def hang_up(self, number: int) -> None:
         """Close the line of a process that has nothing more to say."""
         if (line := self.lines.pop(number, None)) is not None:
             line.close()
 
-    def take(self, number: int, kind: str, content: Any) -> None:
+    def receive(self, number: int, kind: str, content: Any) -> None:
         """Take in one message of a process: progress, a record, or how it ended."""
         if kind == "progress":
             self.progress[number] = content

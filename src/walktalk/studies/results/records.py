@@ -125,7 +125,8 @@ def word_on_aggregate(record: RunRecord) -> str | None:
     missed = last.iteration - updated
     if missed > OLD_SHARE * last.iteration and missed > OLD_ROUNDS * record.nodes:
         return f"{record.label}: {what.old} in the last {missed} of {last.iteration} iterations; {beside}"
-    if missed and ahead > WORSE * (record.history[0].mean_train_loss - last.mean_train_loss) > 0:
+    learned = record.history[0].mean_train_loss - last.mean_train_loss
+    if missed and learned > last.mean_train_loss and ahead > WORSE * learned:  # a run of a few steps is another matter
         return f"{record.label}: {what.worse}; {beside}"
     return None
 

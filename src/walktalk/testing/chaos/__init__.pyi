@@ -6,6 +6,7 @@ from .plan import faults_of as faults_of
 from .round import chaos_round as chaos_round
 from .series import FAILED as FAILED
 from .series import ROUNDS as ROUNDS
+from .series import interrupted_rounds as interrupted_rounds
 from .series import known_rounds as known_rounds
 from .series import run_rounds as run_rounds
 from .series import summary as summary

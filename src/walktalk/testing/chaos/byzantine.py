@@ -16,6 +16,7 @@ import random
 import struct
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from itertools import count
@@ -37,6 +38,8 @@ LOOK_EVERY = 0.2  # seconds, at the file
 REMEMBERED = 60  # true messages that forged ones are made of
 KIND = "forged"  # of message, in the trace: what a forger repeats is not the protocol's to count
 NUMBERS = (0, 1, 3, 1000, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
+DEEP = zlib.compress(b"[" * 700 + b"]" * 700)
+"""A note that is nested deeper than anybody reads."""
 BAD = (np.nan, np.inf, -np.inf, 1e30, 3e6)
 
 
@@ -51,7 +54,7 @@ class Said(NamedTuple):
 def forged(rng: random.Random, said: Sequence[Said]) -> Said:
     """Makes a forged message of one of these."""
     parcel, payload, slot = rng.choice(said)
-    what = rng.choice(("again", "number", "word", "model"))
+    what = rng.choice(("again", "number", "word", "model", "empty", "deep"))
     if what == "number":
         most = len(NUMBERS) if payload is None else -2  # a model must get through the wire, or it blocks its sender
         number: dict[str, Any] = {rng.choice(("walk", "round", "term")): rng.choice(NUMBERS[:most])}
@@ -60,6 +63,11 @@ def forged(rng: random.Random, said: Sequence[Said]) -> Said:
         parcel = parcel._replace(message=_with_another_word(rng, parcel.message))
     elif what == "model" and payload is not None:
         payload = spoiled(rng, payload)
+    elif what == "empty":
+        parcel = parcel._replace(message=parcel.message._replace(note=b""))
+    elif what == "deep":  # as a note of the protocol's, and as one of those between nodes
+        kind = rng.choice((parcel.message.kind, "hello", "roster")) if payload is None else parcel.message.kind
+        parcel = parcel._replace(message=parcel.message._replace(kind=kind, note=DEEP))
     return Said(parcel, payload, slot)
 
 

@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,9 @@ from walktalk.studies.peers import NodeJob, run_node
 from walktalk.testing import SwitchedFaults
 from walktalk.testing.chaos.byzantine import FORGES, Forger
 from walktalk.testing.chaos.cables import Cables, Disk, enter
+from walktalk.testing.chaos.misbehaviour import Misbehaviour, mislead_operators
 from walktalk.testing.chaos.plan import ChaosPlan
+from walktalk.testing.chaos.power import DurableCopy
 
 # -- A node's process in a round: where it lives, what its clock says, whether it forges, and where its log goes -----
 
@@ -33,10 +36,11 @@ LOOK_EVERY = 0.2  # seconds: how soon a jump is noticed
 
 @dataclass(frozen=True)
 class DisturbedJob:
-    """A node, and the network namespace that it lives in; "": that of everybody."""
+    """A node, the network namespace that it lives in ("": that of everybody), and where its disk is watched."""
 
     job: NodeJob
     namespace: str = ""
+    shadow: Path | None = None  # what is safe on its disk is kept there; None: its power never fails
 
 
 def run_disturbed(disturbed: DisturbedJob) -> None:
@@ -47,12 +51,15 @@ def run_disturbed(disturbed: DisturbedJob) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _log_to(folder / LOG)
     shift_clock(folder / CLOCK)
+    mislead_operators(folder)
 
     def meet(node: Node) -> None:
         SwitchedFaults(node)
+        Misbehaviour(node)
         Forger(node, folder / FORGES).start()
 
-    run_node(disturbed.job, meets=meet)
+    with DurableCopy(folder, disturbed.shadow).watched() if disturbed.shadow else nullcontext():
+        run_node(disturbed.job, meets=meet)
 
 
 def _log_to(path: Path) -> None:
@@ -91,6 +98,7 @@ def shift_clock(path: Path) -> None:
 # -- What is done to the nodes in a round, one fault after the other; a few last while others come ---------------------
 
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
+SHADOWS = ".disks"  # the folder of what is safe on nodes' disks
 FOLDER = "chaos"  # the folder of its own event log, beside those of the nodes
 MEETING = 20.0  # seconds that the halves of a split network have to find each other again
 JUDGED = "judged"  # in that event log: from here on
@@ -133,6 +141,7 @@ class Disturbance:
         self.names = list(cluster.nodes)
         self.kills: list[Kill] = []
         self.gone: set[int] = set()  # who is killed, or has left, for good
+        self.returned: set[int] = set()  # who was let go and has joined again: they may have other neighbours
         self.stands_for: dict[int, int] = {}  # those who joined: whose data they have
         self.places: dict[str, Place] = {}  # and where they are
         self.real_numbers: dict[int, int] = {}  # and their numbers among the nodes
@@ -168,7 +177,12 @@ class Disturbance:
         """What a node's process is to do."""
         name = self.names[node]
         job = NodeJob(self.cluster, name, rejoin=rejoin, join=join, place=self.places.get(name) if join else None)
-        return DisturbedJob(job, "" if self.cables is None else self.cables.namespace(node))
+        return DisturbedJob(job, "" if self.cables is None else self.cables.namespace(node), self.shadow(node))
+
+    def shadow(self, node: int) -> Path | None:
+        """Where it is kept what of a node's folder is safe on its disk; None where no power fails."""
+        fails = any(fault.kind == "power" for fault in self.plan.faults) and node not in self.disks
+        return self.cluster.folder / SHADOWS / self.names[node] if fails else None
 
     def number(self, node: int) -> int:
         """The number of a node's data, by which it is known in the trace: one that joined has another's."""
@@ -240,7 +254,10 @@ class Disturbance:
 
     def _trained(self) -> int:
         """Trainings of all nodes; of one that does not answer in time, those that it last told of."""
-        self.trained |= {name: said["iterations"] for name, said in self.ask(1.0).items() if said is not None}
+        answers = self.ask(1.0).items()
+        self.trained |= {
+            name: said["iterations"] for name, said in answers if said is not None and "iterations" in said
+        }
         return sum(self.trained.values())
 
     def _hear_last_words(self) -> None:
@@ -264,15 +281,15 @@ class Disturbance:
         heard = {node: self.last_words.get(self.names[node]) for node in left}
 
         def alone(node: int, said: dict[str, Any]) -> bool:
-            if node >= self.graph.nodes:
-                return not said["alive"]
-            return bool(left & {*self.graph.neighbours(node)} - {*said["alive"]})
+            if node >= self.graph.nodes or node in self.returned:
+                return not said.get("alive")
+            return bool(left & {*self.graph.neighbours(node)} - self.returned - {*said.get("alive", ())})
 
         return {v for v, said in heard.items() if said is None or alone(v, said)}
 
     def aggregating(self) -> list[str]:
         """Who said in the end that it aggregates."""
-        return [name for name, said in self.last_words.items() if said is not None and said["aggregates"]]
+        return [name for name, said in self.last_words.items() if said is not None and said.get("aggregates")]
 
     def living(self) -> list[int]:
         """Nodes with a process."""
@@ -287,7 +304,9 @@ class Disturbance:
         for _ in range(10):  # between two aggregators there is none for a while
             answers = self.ask(1.0)
             leads = [
-                (a["term"], n) for n, name in enumerate(self.names) if (a := answers.get(name)) and a["aggregates"]
+                (a.get("term", 0), n)
+                for n, name in enumerate(self.names)
+                if (a := answers.get(name)) and a.get("aggregates")
             ]
             if leads:
                 return max(leads)[1]
@@ -297,7 +316,7 @@ class Disturbance:
     def hold_together_without(self, node: int) -> bool:
         """Whether those that would be left are connected: else no algorithm could learn from all of them."""
         left = set(range(self.graph.nodes)) - self.gone - {node}
-        if node >= self.graph.nodes or not left:
+        if node >= self.graph.nodes or not left or node in self.plan.spared:
             return False
         seen = {min(left)}
         new = set(seen)

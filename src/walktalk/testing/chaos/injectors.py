@@ -6,15 +6,32 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from walktalk.core.errors import UnavailableError
-from walktalk.runtimes.peers import Place, ask_to_leave, free_ports
+from walktalk.runtimes.peers import (
+    RECORDS,
+    ROSTER,
+    STATUS,
+    JoinRequest,
+    Place,
+    ask_everyone,
+    ask_to_leave,
+    cluster_complaints,
+    everybody,
+    free_ports,
+)
 from walktalk.testing import BLOCKED, SWALLOWS
 from walktalk.testing.chaos.byzantine import FORGES
-from walktalk.testing.chaos.disturbance import CLOCK, Disturbance, Kill
+from walktalk.testing.chaos.disturbance import CLOCK, LOG, Disturbance, Kill
+from walktalk.testing.chaos.misbehaviour import DEAF, FALSE_COUNTS, MISLEADS, MUTE, STALLS
 from walktalk.testing.chaos.plan import ChaosFault
+from walktalk.testing.chaos.power import restore
 
 LEAVING = JOINING = 20.0  # seconds that each may take
+TOLD = 40.0  # seconds in which one that was let go is to notice
+STALLED = 14.0  # seconds of a training that hangs: they take tenths, and hang after ten
+UNHEARD = 12.0  # seconds of one that acknowledges nothing, which is noticed after five
 CATCHING_UP = 10.0  # and that a node may need to write what waited while its disk was full; it tries every second
 HOUR, DAY = 3600.0, 86400.0
 JUMPS = (-30 * DAY, -DAY, -HOUR, HOUR, DAY, 30 * DAY)
@@ -30,6 +47,8 @@ def kill_aggregator(disturbance: Disturbance, fault: ChaosFault) -> None:
         _kill(disturbance, leader, fault, True)
         return
     first = [v for v in able if v < disturbance.graph.nodes]
+    if disturbance.plan.spared:
+        first = [v for v in first if v in disturbance.plan.spared] or first
     best = max(first, key=lambda v: (sum(u in able for u in disturbance.graph.neighbours(v)), -v))
     _kill(disturbance, best, fault, False)
 
@@ -67,6 +86,85 @@ def hang(disturbance: Disturbance, fault: ChaosFault) -> None:
     time.sleep(2 * disturbance.plan.away)
     disturbance.signal(node, signal.SIGCONT)
     disturbance.record("resume", node)
+
+
+def stall(disturbance: Disturbance, fault: ChaosFault) -> None:
+    """A training hangs for longer than they ever take."""
+    _switched(disturbance, STALLS, "trainings of {} hang", STALLED)
+
+
+def be_deaf(disturbance: Disturbance, fault: ChaosFault) -> None:
+    """A node acknowledges nothing, or its algorithm hears nothing."""
+    if disturbance.rng.random() < 0.5:
+        _switched(disturbance, DEAF, "{} acknowledges nothing", UNHEARD)
+    else:
+        _switched(disturbance, MUTE, "the algorithm of {} hears nothing", 2 * disturbance.plan.away)
+
+
+def _switched(disturbance: Disturbance, what: str, words: str, seconds: float) -> None:
+    node = disturbance.rng.choice([node for node in disturbance.living() if node not in disturbance.plan.spared])
+    disturbance.log_line(words.format(disturbance.names[node]))
+    disturbance.record(what, node, "1")
+    _write(disturbance, node, what, "")
+    time.sleep(seconds)
+    _file(disturbance, node, what).unlink()
+    disturbance.record(what, node, "0")
+
+
+def cut_power(disturbance: Disturbance, fault: ChaosFault) -> None:
+    """A machine loses its power: its disk has what was forced to it. The trace is kept, or nobody could judge."""
+    able = [node for node in disturbance.writing() if (shadow := disturbance.shadow(node)) and shadow.exists()]
+    if not able:
+        return
+    node = disturbance.rng.choice(able)
+    _kill_now(disturbance, node)
+    disturbance.log_line(f"the power of {disturbance.names[node]} fails")
+    shadow = disturbance.shadow(node)
+    assert shadow is not None
+    restore(shadow, disturbance.cluster.folder / disturbance.names[node], keep=("trace-*", LOG))
+    time.sleep(disturbance.plan.away)
+    disturbance.record("revive", node)
+    disturbance.start_again(node)
+
+
+def come_back(disturbance: Disturbance, fault: ChaosFault) -> None:
+    """A node that was let go as dead is started again: it is told so, and joins."""
+    able = [v for v in disturbance.writing() if v < disturbance.graph.nodes and disturbance.hold_together_without(v)]
+    if not able:
+        return
+    node = disturbance.rng.choice(able)
+    name = disturbance.names[node]
+    _kill_now(disturbance, node)
+    disturbance.log_line(f"kill -9 {name}, which is let go for good")
+    try:
+        why = ask_to_leave(disturbance.cluster, [name], LEAVING, dead=True)[name]
+    except UnavailableError as error:
+        why = str(error)
+    if why:
+        disturbance.failures.append(f"{name} could not be let go: {why}")
+    disturbance.record("revive", node)
+    disturbance.start_again(node)
+    disturbance.fleet.processes[node].join(TOLD)
+    if disturbance.fleet.processes[node].is_alive():
+        disturbance.failures.append(f"{name} was let go, and is not told so")
+        _kill_now(disturbance, node)
+    contact = disturbance.rng.choice([v for v in disturbance.living() if v < disturbance.graph.nodes])
+    disturbance.log_line(f"{name} joins again")
+    disturbance.record("revive", node)
+    disturbance.fleet.restart(node, disturbance.job(node, rejoin=True, join=JoinRequest(disturbance.names[contact])))
+    disturbance.returned.add(node)
+    if not _has_come(disturbance, name):
+        disturbance.failures.append(f"{name} could not join again")
+
+
+def _has_come(disturbance: Disturbance, name: str) -> dict[str, Any] | None:
+    """What a node says once it has joined; None where it does not in time."""
+    end = time.monotonic() + JOINING
+    while time.monotonic() < end:
+        said = disturbance.ask(1.0).get(name)
+        if said is not None and said.get("alive"):
+            return said
+    return None
 
 
 def restart(disturbance: Disturbance, fault: ChaosFault) -> None:
@@ -146,14 +244,12 @@ def join(disturbance: Disturbance, fault: ChaosFault) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}" if disturbance.cables is None else disturbance.cables.address(number)
     disturbance.log_line(f"{guest} joins, with the data of {disturbance.names[stands_for]}")
     node = disturbance.start_guest(guest, Place.model_validate({"address": address, "part": stands_for}), stands_for)
-    end = time.monotonic() + JOINING
-    while time.monotonic() < end:
-        said = disturbance.ask(1.0).get(guest)
-        if said is not None and said["alive"]:
-            disturbance.real_numbers[node] = said["node"]
-            disturbance.record("joined", node)
-            return
-    disturbance.failures.append(f"{guest} could not join")
+    said = _has_come(disturbance, guest)
+    if said is None:
+        disturbance.failures.append(f"{guest} could not join")
+        return
+    disturbance.real_numbers[node] = said["node"]
+    disturbance.record("joined", node)
 
 
 def swallow(disturbance: Disturbance, fault: ChaosFault) -> None:
@@ -176,6 +272,10 @@ DO: Mapping[str, Callable[[Disturbance, ChaosFault], None]] = {
     "leave": leave,
     "join": join,
     "swallow": swallow,
+    "stall": stall,
+    "deaf": be_deaf,
+    "power": cut_power,
+    "return": come_back,
 }
 
 # -- while others come: each gives back what ends it ----------------------------------------------------------------
@@ -246,16 +346,53 @@ def send_forged(disturbance: Disturbance) -> Callable[[], None]:
     return end
 
 
+def tell_false_counts(disturbance: Disturbance) -> Callable[[], None]:
+    """A node lies about what it has done, and about the end of the run."""
+    return _lasting(disturbance, FALSE_COUNTS, "{} lies about what it has done")
+
+
+def mislead(disturbance: Disturbance) -> Callable[[], None]:
+    """A node answers operators with nonsense; they ask all that they ever ask, and it must not stop them."""
+    end = _lasting(disturbance, MISLEADS, "{} answers operators with nonsense")
+
+    def ask_and_end() -> None:
+        try:
+            for question in (STATUS, RECORDS, ROSTER):
+                cluster_complaints(ask_everyone(disturbance.cluster, question, 1.0))
+            everybody(disturbance.cluster, disturbance.graph, 1.0)
+        except Exception as error:  # whatever it is: a person would have seen a traceback
+            disturbance.failures.append(f"operators were stopped by an answer: {type(error).__name__}: {error}")
+        end()
+
+    return ask_and_end
+
+
+def _lasting(disturbance: Disturbance, what: str, words: str) -> Callable[[], None]:
+    node = disturbance.rng.choice(disturbance.living())
+    disturbance.log_line(words.format(disturbance.names[node]))
+    disturbance.record(what, node, "1")
+    _write(disturbance, node, what, "")
+
+    def end() -> None:
+        _file(disturbance, node, what).unlink(missing_ok=True)
+        disturbance.record(what, node, "0")
+
+    return end
+
+
 BEGIN: Mapping[str, Callable[[Disturbance], Callable[[], None]]] = {
     "disk": fill_disk,
     "clock": shift_clock,
     "hostile": send_forged,
+    "counts": tell_false_counts,
+    "mislead": mislead,
 }
 
 
 def inject(disturbance: Disturbance) -> None:
     """Injects all faults of a round in a random order; what lasts begins with some other fault, and ends after it."""
-    faults = disturbance.rng.sample(disturbance.plan.faults, len(disturbance.plan.faults))
+    happens = disturbance.plan.happens
+    faults = disturbance.rng.sample(happens, len(happens))
     lasting, others = [fault for fault in faults if fault.lasts], [fault for fault in faults if not fault.lasts]
     company = [disturbance.rng.randrange(len(others)) if others else 0 for _ in lasting]
     for number in range(max(len(others), 1 if lasting else 0)):

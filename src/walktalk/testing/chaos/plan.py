@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import product
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from walktalk.core.errors import SpecError, UserError
 from walktalk.core.settings import misfit, settings_of
-from walktalk.protocols import PROTOCOLS
+from walktalk.protocols import PROTOCOLS, Protocol
+from walktalk.studies.planning import build_graph
 from walktalk.studies.spec import StudySpec, make_spec
 
 # What can go wrong in a round: the kinds that a person chooses from, and the faults that each stands for.
 
 Name: TypeAlias = Literal[
-    "aggregator", "random", "hang", "cut", "swallow", "restart", "leave", "join", "disk", "clock", "hostile"
+    "aggregator",
+    "random",
+    "hang",
+    "stall",
+    "deaf",
+    "cut",
+    "swallow",
+    "restart",
+    "power",
+    "leave",
+    "join",
+    "return",
+    "disk",
+    "clock",
+    "hostile",
+    "counts",
+    "mislead",
 ]
-BESIDE = ("disk", "clock", "hostile")
-"""Faults that last while others come: a full disk, a wrong clock, a node that sends forged messages."""
+BESIDE = ("disk", "clock", "hostile", "counts", "mislead")
+"""Faults that last while others come: a full disk, a wrong clock, a node that sends forged messages, or nonsense."""
+COMING_AND_GOING = ("leave", "join", "return")
+"""Faults for algorithms whose nodes may come and go."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,13 @@ KINDS: Mapping[str, Kind] = {
         "kill -9 of the aggregator, which comes back, and of a random node for good",
     ),
     "hang": Kind((ChaosFault("hang"),), "SIGSTOP of a node, SIGCONT after some seconds"),
+    "stall": Kind(
+        (ChaosFault("stall"),),
+        "the training of a node hangs for longer than trainings ever take there, and then goes on",
+    ),
+    "deaf": Kind(
+        (ChaosFault("deaf"),), "a node acknowledges nothing for a while, or its algorithm hears of nothing that comes"
+    ),
     "cut": Kind(
         (ChaosFault("cut"),),
         "the network is split into random halves: by files that mute messages, or with --real-cuts by pulled cables",
@@ -60,16 +89,54 @@ KINDS: Mapping[str, Kind] = {
     ),
     "hostile": Kind(
         (ChaosFault("hostile"),),
-        "a node sends forged messages: models that are none, forged tickets, terms and counts, replays",
+        "a node sends forged messages: models that are none, forged tickets, terms and counts, notes that are empty or "
+        "nested deep, replays",
+    ),
+    "counts": Kind(
+        (ChaosFault("counts"),), "a node says that it has trained and sent beyond measure, and that the run is over"
+    ),
+    "mislead": Kind(
+        (ChaosFault("mislead"),), "a node answers operators with nonsense, while they ask, and let others come and go"
     ),
     "restart": Kind((ChaosFault("restart"),), "all nodes are stopped and started, or killed with -9 and started"),
+    "power": Kind(
+        (ChaosFault("power"),),
+        "a node's machine loses its power: kill -9, and its disk has what was forced to it and nothing else",
+    ),
     "leave": Kind((ChaosFault("leave"),), "a node leaves for good, as `walktalk leave` asks it to"),
     "join": Kind(
         (ChaosFault("join"),),
         "a node that was not there joins, with the data of one that is gone for good; if none is, one leaves before",
     ),
+    "return": Kind(
+        (ChaosFault("return"),),
+        "a node is killed, let go for good as dead, started again, told so, and joins as it was told",
+    ),
     "swallow": Kind((ChaosFault("swallow"),), "a node keeps the walks that come to it for a while"),
 }
+TOPOLOGIES: tuple[dict[str, Any], ...] = (
+    {"topology": "erdos_renyi", "p": 0.3},
+    {"topology": "complete"},
+    {"topology": "star"},
+    {"topology": "spanning_tree"},
+    {"topology": "equi_dyn"},
+    {"topology": "cycle"},
+)
+"""Graphs that are tried in turn."""
+MOMENTA: tuple[dict[str, Any], ...] = ({}, {"momentum": 0.0, "nesterov": False})
+"""The usual one of the optimizer, and none for algorithms that cannot have it."""
+PLAIN_MEANS = (
+    "async_gossip",
+    "local_dsgd",
+    "swarm_sgd",
+    "swift",
+    "agraf",
+    "sync_gossip",
+    "slowmo",
+    "epidemic_learning",
+)
+"""Algorithms without walks whose models are plain means."""
+
 USUAL = tuple(kind for kind in KINDS if kind != "swallow")
 
 
@@ -110,23 +177,53 @@ class ChaosPlan:
         return self.pace if self.pace is not None else 0.05 if self.walking else 0.25
 
     @property
+    def protocol(self) -> Protocol:
+        """The algorithm; a `SpecError` where it survives no failures."""
+        found: Protocol = PROTOCOLS.find(self.algorithm)()
+        if not (found.resilient_form().survives_failures and "peers" in found.runtimes):
+            raise SpecError(f"--algorithm: {self.algorithm!r} survives no failures on real nodes; choose another")
+        return found
+
+    @property
     def walking(self) -> bool:
         """Whether walks are what must not be lost."""
-        return PROTOCOLS.find(self.algorithm)().family == "walks"
+        return "walks" in settings_of(PROTOCOLS.find(self.algorithm))
+
+    @property
+    def mixes_plainly(self) -> bool:
+        """Whether models are weighted means of updates, so that the ledger can say how much of each is in them."""
+        return self.walking or self.algorithm in PLAIN_MEANS
+
+    @property
+    def spared(self) -> frozenset[int]:
+        """Nodes without which nothing goes on, such as a server: they come back when they are killed."""
+        return frozenset(self.protocol.meets_newcomers)
+
+    @property
+    def happens(self) -> tuple[ChaosFault, ...]:
+        """The faults that can happen to this algorithm."""
+        stay = not self.protocol.nodes_come_and_go
+        return tuple(fault for fault in self.faults if not (stay and fault.kind in COMING_AND_GOING))
 
     def spec(self, seed: int) -> StudySpec:
         """The study: uneven data, so that it matters whose is missing, and a loss that has a floor (weight decay)."""
         wanted = {"walks": self.walks, "heartbeat": self.heartbeat, "patience": 4 * self.heartbeat}
         takes = settings_of(PROTOCOLS.find(self.algorithm))
         algorithm = {"name": self.algorithm, **{name: value for name, value in wanted.items() if name in takes}}
-        return make_spec(
-            {
-                "name": "chaos",
-                "seed": seed,
-                "network": {"topology": "erdos_renyi", "nodes": self.nodes, "p": 0.3},
-                "task": {"name": "digits", "alpha": 1.0},
-                "algorithms": [algorithm],
-                "stop": {"time": 3600.0},
-                "optimizer": {"lr": 0.03, "weight_decay": 0.01},
-            }
-        )
+        protocol = self.protocol
+        for topology, momentum in product(TOPOLOGIES, MOMENTA):
+            with suppress(UserError):  # this algorithm does not run on such a graph, or has a momentum of its own
+                spec = make_spec(
+                    {
+                        "name": "chaos",
+                        "seed": seed,
+                        "network": {**topology, "nodes": self.nodes},
+                        "task": {"name": "digits", "alpha": 1.0},
+                        "algorithms": [algorithm],
+                        "stop": {"time": 3600.0, "iterations": 200_000, "bits": 1.0e13},
+                        "optimizer": {"lr": 0.03, "weight_decay": 0.01, **momentum},
+                    }
+                )
+                protocol.check_graph(build_graph(spec))
+                return spec
+        raise SpecError(f"--algorithm: {self.algorithm!r} runs on no graph that is tried here with {self.nodes} nodes")

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -123,10 +123,14 @@ class DurableCopy:
         self._held.clear()
 
 
-def restore(shadow: Path, folder: Path) -> None:
-    """Make a folder what a disk has after the power failed; what else is in it goes."""
+def restore(shadow: Path, folder: Path, keep: Sequence[str] = ()) -> None:
+    """Make a folder what a disk has after the power failed; what else is in it goes.
+
+    - `keep`: patterns of names that stay as they are.
+    """
     kept = json.loads((shadow / ENTRIES).read_text())
     folders = set(kept["folders"])
+    spared = {path.name: path.read_bytes() for pattern in keep for path in folder.glob(pattern)}
     shutil.rmtree(folder, ignore_errors=True)
 
     def make(place: str, at: Path) -> None:
@@ -140,3 +144,5 @@ def restore(shadow: Path, folder: Path) -> None:
             (at / name).chmod(0o600)
 
     make(".", folder)
+    for name, content in spared.items():
+        (folder / name).write_bytes(content)

@@ -61,7 +61,7 @@ def chaos_round(
     run = ready.runs[0]
     cluster = local_cluster(ready.spec, run, folder, plan.least)
     with ExitStack() as stack:
-        guests = sum(fault.kind == "join" for fault in plan.faults)
+        guests = sum(fault.kind == "join" for fault in plan.happens)
         cables = stack.enter_context(Cables(plan.nodes + guests, worker)) if plan.real_cuts else None
         if cables is not None:
             cluster = plugged_in(cluster, cables)
@@ -104,9 +104,9 @@ def _verdict(plan: ChaosPlan, seed: int, ready: Preparation, done: Disturbance) 
         tuple(name for name in names if not _finite(folder / name)),
         sum(row.event == "trained" for row in trace),
         ledger.mixings,
-        max(ledger.counted, ledger.worst),
+        max(ledger.counted, ledger.worst) if plan.mixes_plainly else 0.0,
         ledger.twice,
-        ledger.halves,
+        ledger.halves if plan.mixes_plainly else (),
         walks,
         copies,
         compare(ready, trace, left, (judged, end)),

@@ -17,6 +17,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -130,6 +131,7 @@ def _words(values: tuple[Any, ...]) -> str:
 
 FAILED = "failed"  # the folder of what failed rounds leave
 LOOK_EVERY = 0.5  # seconds: whether a worker is still alive
+SILENT = 5.0  # seconds after which it is said what a round still does
 
 
 class Report(NamedTuple):
@@ -154,6 +156,7 @@ def run_rounds(
     context = mp.get_context("spawn")
     reports: Any = context.Queue()
     left = list(seeds)
+    doing: dict[int, tuple[str, float, float]] = {}  # by seed: what it does, since when, and when that was said last
     with _workers(context, plan, failed, reports, min(at_once, len(left))) as workers:
         for worker in workers:
             worker.ask(left)
@@ -163,14 +166,29 @@ def run_rounds(
             except queue.Empty:
                 for worker in workers:
                     worker.look()
+                    if worker.seed is not None:
+                        doing.setdefault(worker.seed, ("starts its nodes", time.monotonic(), time.monotonic()))
+                _say_that_it_goes_on(doing, say)
                 continue
             if report.mistake:
                 raise StudyError(report.mistake)
+            _say_that_it_goes_on(doing, say)
             if report.verdict is None:
                 say(report.seed, report.line)
+                doing[report.seed] = report.line, time.monotonic(), time.monotonic()
                 continue
+            doing.pop(report.seed, None)
             yield report.verdict
             next(worker for worker in workers if worker.seed == report.seed).ask(left)
+
+
+def _say_that_it_goes_on(doing: dict[int, tuple[str, float, float]], say: Callable[[int, str], None]) -> None:
+    """Repeat what a round does, and for how long, where it has said nothing for a while."""
+    now = time.monotonic()
+    for seed, (line, since, told) in doing.items():
+        if now >= told + SILENT - LOOK_EVERY:
+            say(seed, f"{line} … {now - since:.0f} s")
+            doing[seed] = line, since, now
 
 
 class RoundWorker:
@@ -253,6 +271,13 @@ def _round(plan: ChaosPlan, seed: int, failed: Path, reports: Any, worker: int) 
         broken = Verdict(seed, plan.algorithm, plan.walks if plan.walking else 0, broke=why)
         keep(broken)
         return Report(seed, verdict=broken)
+
+
+def interrupted_rounds(folder: Path, plan: ChaosPlan) -> list[Verdict]:
+    """The rounds of an earlier series of this very plan; none where there is no such series."""
+    with suppress(StudyError):
+        return known_rounds(folder, plan)
+    return []
 
 
 def known_rounds(folder: Path, plan: ChaosPlan) -> list[Verdict]:

@@ -138,7 +138,7 @@ class Handovers:
         if mixer is not None and not mixer.latest and token.carried.state == AGAIN:
             return self.hops.wait(token, at, context.now, self.members.interval)
         if mixer is not None:
-            return [*self._take(token, slot, mixer, context), Forget(slot)]
+            return [*self._accept(token, slot, mixer, context), Forget(slot)]
         peers, _ = self.members.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=token.walk, number=token.ticket)]
@@ -173,7 +173,7 @@ class Handovers:
         number = stray_number(token, self.walks)
         return token._replace(walk=number, hop=0, generation=token.hop, carried=Carried(state=why))
 
-    def _take(self, token: Token, slot: str, mixer: TermMixer, context: Context) -> list[Effect]:
+    def _accept(self, token: Token, slot: str, mixer: TermMixer, context: Context) -> list[Effect]:
         if self.nodes_keep_notes:  # nobody sends one
             return []
         if token.walk > STRAYS:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from walktalk.protocols.effects import Combine, Effect, Forget
 from walktalk.protocols.events import Trained
@@ -49,10 +49,7 @@ class WalkRule(ABC):
 
     __slots__ = ()
 
-    @property
-    def extras(self) -> tuple[str, ...]:
-        """Kinds of the further models that a walk carries, each in `walk_slot(walk, kind)`."""
-        return ()
+    extras: ClassVar[tuple[str, ...]] = ()  # kinds of the further models of a walk, each in `walk_slot(walk, kind)`
 
     @property
     def nodes_keep_notes(self) -> bool:
@@ -166,6 +163,7 @@ def forgotten(walk: int, extras: Sequence[str], source: Slots) -> list[Effect]:
 # the walk has been at the nodes that it concerns; while nothing of this happens they fit always.
 
 _NAME = struct.Struct("<II")
+_COUNT = struct.Struct("<I")
 _NETWORK = 2**16 - 1  # the random bits of a name that say which network it counts over, once nodes come and go
 
 
@@ -189,9 +187,13 @@ def name_in(state: bytes) -> Name | None:
     return Name(*_NAME.unpack_from(state))
 
 
-def counts_in(state: bytes) -> bytes:
-    """The rest of a walk's state, which belongs to the rule."""
-    return state[_NAME.size :]
+def count_in(state: bytes) -> int:
+    """How many nodes a walk has counted, where it carries that; `ValueError` where it is something else."""
+    try:
+        (count,) = _COUNT.unpack_from(state, _NAME.size)
+    except struct.error as error:
+        raise ValueError(f"no count: {error}") from error
+    return int(count)
 
 
 class Lineages:
@@ -236,10 +238,20 @@ class Lineages:
             self.network = zlib.crc32(repr(who).encode()) & _NETWORK or 1
 
 
+class Counted(NamedTuple):
+    """What a walk has counted of the node at which it was trained, and how many nodes it has counted now."""
+
+    noted: bool  # whether it has counted what the node has noted
+    at_first: bool  # else: whether it has counted the node as all were when the run began, with the initial model
+    over: int  # how many nodes it has counted, with this one; 0 where it does not carry that
+
+
 class NotingRule(WalkRule):
     """A rule whose nodes keep notes of the walks that visit them, and whose walks count over all nodes."""
 
     __slots__ = ("lineages", "nodes")
+
+    carries_count: ClassVar[bool] = False  # whether a walk carries how many nodes it has counted
 
     def __init__(self, around: NetworkView) -> None:
         self.nodes = around.nodes  # V
@@ -250,45 +262,46 @@ class NotingRule(WalkRule):
     def nodes_keep_notes(self) -> bool:
         return True
 
+    @property
+    def first_state(self) -> bytes:
+        return Name().encode() + _COUNT.pack(self.nodes) if self.carries_count else b""
+
     @abstractmethod
-    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        """A walk visits: effects that end with a training, and what it has counted.
+    def visit(self, walk: int, begins: bool, noted: bool) -> list[Effect]:
+        """A walk visits: effects that end with a training.
 
         Args:
             walk: the walk.
             begins: whether it counts from nothing.
             noted: whether this node has noted something that the walk has counted.
-            counts: what the walk carries.
         """
 
     @abstractmethod
-    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
-        """That training is done: effects that note and count it, and what the walk has counted.
+    def trained(self, event: Trained, counted: Counted) -> list[Effect]:
+        """That training is done: effects that note and count it."""
 
-        Args:
-            event: what was trained.
-            noted: whether this node had noted something that the walk has counted.
-            first: whether the walk is of the lineage with which the run began.
-            counts: what the walk carries.
-        """
-
-    @abstractmethod
     def given_up(self, walk: int) -> list[Effect]:
         """That training was given up: the walk goes on as it came."""
+        return []
 
     def work(self, walk: int, state: bytes, random: Random) -> tuple[list[Effect], bytes]:
         name, begins = self.lineages.meets(walk, name_in(state), random)
-        effects, counts = self.visit(walk, begins, self.lineages.has(walk, name), counts_in(state))
-        return effects, name.encode() + counts
+        # Who forges a count only makes the mean one over 1 node, or all of them.
+        count = 0 if begins or not self.carries_count else min(max(count_in(state), 1), self.nodes)
+        return self.visit(walk, begins, self.lineages.has(walk, name)), self._state(name, count)
 
     def learn(self, event: Trained, state: bytes) -> tuple[list[Effect], bytes]:
-        name = name_in(state)
+        name, walk = name_in(state), event.walk
         if not event.steps or name is None:
-            return self.given_up(event.walk), state
-        noted = self.lineages.has(event.walk, name)
-        self.lineages.notes(event.walk, name)
-        effects, counts = self.trained(event, noted, not name.number, counts_in(state))
-        return effects, name.encode() + counts
+            return self.given_up(walk), state
+        noted, count = self.lineages.has(walk, name), count_in(state) if self.carries_count else 0
+        at_first = not noted and not name.number and count == self.nodes
+        over = count if noted or at_first else count + 1
+        self.lineages.notes(walk, name)
+        return self.trained(event, Counted(noted, at_first, over)), self._state(name, over)
+
+    def _state(self, name: Name, count: int) -> bytes:
+        return name.encode() + _COUNT.pack(count) if self.carries_count else name.encode()
 
     def changed(self, around: NetworkView) -> None:
         self.nodes = around.nodes

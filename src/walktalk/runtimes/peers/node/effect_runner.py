@@ -242,9 +242,9 @@ class Inbox:
             raise ProtocolError(f"{'nothing' if into else 'a model'} came with it")
         if delivery.payload is not None:
             packed = models.unpacked(sender, message, into, delivery.payload)
-        self._or_as_before(lambda: self._take(delivery, into, packed))
+        self._or_as_before(lambda: self._receive(delivery, into, packed))
 
-    def _take(self, delivery: Delivery, into: str, packed: Packed) -> None:
+    def _receive(self, delivery: Delivery, into: str, packed: Packed) -> None:
         (sender, _, message, _), stamp, models = delivery.parcel, delivery.stamp, self._models
         before = {into: models.slots[into]} if into in models.slots else {}
         effects = self._runner.handle(Received(sender, message, into))

@@ -216,7 +216,7 @@ class Members:
             return
         if note[:1] == DIGEST:
             if note[1:] != self.roster.digest:
-                self._tell(parcel.sender, self.roster.entries.values())
+                self._send(parcel.sender, self.roster.entries.values())
         elif note[:1] == ENTRIES:
             self.merge(from_note(note[1:]))
         else:
@@ -239,7 +239,7 @@ class Members:
     def _say(self, peer: int, note: bytes) -> None:
         self._link.send(Parcel(self._link.endpoint.number, peer, Message(ROSTER_KIND, note=note)), None)
 
-    def _tell(self, peer: int, entries: Iterable[Entry]) -> None:
+    def _send(self, peer: int, entries: Iterable[Entry]) -> None:
         for note in notes(entries):
             self._say(peer, ENTRIES + note)
 
@@ -253,7 +253,7 @@ class Members:
             return
         self._write_down(roster)
         for peer in self._state.alive:
-            self._tell(peer, new)
+            self._send(peer, new)
         if self.departs_at is None or roster.standing(self._name) is not Standing.LEFT:
             self._redial_moved(before, new)
             self._adjust()  # after its own last word it needs no other neighbours

@@ -396,7 +396,18 @@ class OutsideTrainer:
         counted = {
             name: said[name] for name in ("samples", "steps") if isinstance(said.get(name), int) and said[name] > 0
         }
-        return Answer(self._back.numbers(0, self.width), state, sound, counted.get("samples"), counted.get("steps"))
+        return Answer(
+            self._result(bool(said.get("lengthen"))), state, sound, counted.get("samples"), counted.get("steps")
+        )
+
+    def _result(self, lengthen: bool) -> Tensor:
+        """The model that was given back; `lengthen`: by a script that does not know how much its node counts."""
+        row, work = self._back.numbers(0, self.width), None if self._open is None else self._open.work
+        if not lengthen or work is None:
+            return row
+        further, start = row.clone(), work.start[: self.parameters]
+        further[: self.parameters].sub_(start).mul_(work.rate).add_(start)
+        return further
 
 
 def one_of(metrics: Mapping[str, float], names: tuple[str, ...]) -> float:

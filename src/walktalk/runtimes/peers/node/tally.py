@@ -290,12 +290,12 @@ class Tally:
         others = [node for node in self.counts if node != self.node]
         if len(others) >= ENTRIES_AT_MOST:
             others = rng.sample(others, ENTRIES_AT_MOST - 1)
-        return _HEAD.pack(clock) + b"".join(_pack(node, self.counts[node]) for node in (self.node, *others))
+        return _HEAD.pack(clock) + b"".join(packed_count(node, self.counts[node]) for node in (self.node, *others))
 
     def _signed_words(self, words: SignedStatements, rng: random.Random) -> bytes:
         if self.own != self._signed:  # of two words the later one is told by its moment
             self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
-            self._said[self.node] = words.signed(_pack(self.node, self.own))
+            self._said[self.node] = words.signed(packed_count(self.node, self.own))
         own = self._said[self.node]
         others = [word for node, word in self._said.items() if node != self.node]
         rng.shuffle(others)
@@ -388,6 +388,7 @@ class Tally:
         return Count(iterations, sent, done, over, idle, moment, loss, score, samples, hangs)
 
 
-def _pack(node: int, count: Count) -> bytes:
+def packed_count(node: int, count: Count) -> bytes:
+    """What is told of one node, as it travels."""
     flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle | _HANGS * count.hangs
     return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.score, count.samples)

@@ -83,9 +83,11 @@ FIELDS: Mapping[str, Check] = {
     "iterations": _count,
     "leaves": _flag,
     "loss": _optional(_number),
+    "metrics": _by_name(_optional(_number)),
     "name": _text,
     "neighbours": _by_name(_flag),
     "node": _whole,
+    "others": _by_name(_list_of(_count)),
     "refused": lambda value: _text(value) or _by_name(_count)(value),  # why; in `status`: how much, by sender
     "relay": _any,
     "resent": _count,

@@ -66,7 +66,7 @@ class Guest:
     listens: bool  # whether others may dial it
     dialling: int = 0  # calls of it to which not both sides have come yet
 
-    def tell(self, **said: Any) -> None:
+    def send(self, **said: Any) -> None:
         """Send a message; a guest that does not read for long is disconnected."""
         self.writer.write(encode(**said))
         if self.writer.transport.get_write_buffer_size() > UNHEARD_AT_MOST:
@@ -250,10 +250,10 @@ class Relay:
         if guest.listens:
             before = self._guests.get((guest.cluster, guest.name))
             if before is not None:  # it has come again: the connection of before is dead, or two have one name
-                before.tell(replaced=True)
+                before.send(replaced=True)
                 before.writer.close()
             self._guests[guest.cluster, guest.name] = guest
-        guest.tell(welcome=RELAY)
+        guest.send(welcome=RELAY)
         log.info("relay: %s of %s is here", guest.name, guest.cluster)
         return guest
 
@@ -267,11 +267,11 @@ class Relay:
                 raise RelayError("it asks for nothing that is known here")
             other = self._guests.get((guest.cluster, name))
             if "who" in said:
-                guest.tell(id=number, here=other is not None)
+                guest.send(id=number, here=other is not None)
             elif other is None:
-                guest.tell(id=number, refused=f"{name} is not at the relay")
+                guest.send(id=number, refused=f"{name} is not at the relay")
             elif guest.dialling >= DIALLING_AT_MOST:
-                guest.tell(id=number, refused="too many calls at a time")
+                guest.send(id=number, refused="too many calls at a time")
             else:
                 self._call(guest, other, number)
             await guest.writer.drain()
@@ -281,8 +281,8 @@ class Relay:
         meeting = Call(caller, called, tokens)
         self._meetings.update(dict.fromkeys(tokens, meeting))
         caller.dialling += 1
-        caller.tell(id=number, token=tokens[0])
-        called.tell(call=tokens[1], **{"from": caller.name})
+        caller.send(id=number, token=tokens[0])
+        called.send(call=tokens[1], **{"from": caller.name})
         asyncio.get_running_loop().call_later(PATIENCE, self._give_up, meeting)
 
     def _excuse(self, guest: Guest) -> None:
