@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
 
 from walktalk.api import Site, Visit, site
-from walktalk.core.errors import DataError
+from walktalk.core.errors import DataError, UnavailableError
 from walktalk.core.settings import misfit
 from walktalk.learning import tasks
 from walktalk.runtimes.peers import load_cluster
@@ -170,7 +170,7 @@ class Turns:
         """Take in what was measured in this turn: numbers by name, of which the last are told."""
         for name, value in measured.items():
             with suppress(TypeError, ValueError):  # what is no number is not told
-                self._measures[name] = float(value)
+                self._measures[name] = float(value.detach() if isinstance(value, Tensor) else value)
 
     def finish(self) -> bool:
         """Give the model back as it is now; whether it counts."""
@@ -201,6 +201,43 @@ class Turns:
         assert self._evaluate is not None
         visit.load(self.module)
         return self._evaluate()
+
+
+class TakesTurns:
+    """What the callbacks of `walktalk.lightning` and `walktalk.transformers` have in common.
+
+    Args:
+        config: The cluster's YAML file; or a site that is open.
+        name: Which of its nodes this is.
+        steps: Optimizer steps with every model; the study's `local_steps` if left out.
+        with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
+        evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
+    """
+
+    lacks: ClassVar[str] = ""  # what has to be installed before there can be one
+
+    def __init__(
+        self,
+        config: str | PathLike[str] | Iterable[Any],
+        name: str = "",
+        *,
+        steps: int | None = None,
+        with_optimizer: bool = False,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+    ) -> None:
+        if self.lacks:
+            raise UnavailableError(self.lacks)
+        super().__init__()
+        self._given = config, name
+        self._steps, self._with_optimizer, self._evaluate = steps, with_optimizer, evaluate
+        self.turns: Turns | None = None
+
+    def begin(self, module: nn.Module, optimizer: Any) -> bool:
+        """Wait for the first model; False where the run is over."""
+        inside = getattr(optimizer, "optimizer", optimizer)  # trainers put their own around it
+        kept = inside if self._with_optimizer else None
+        self.turns = Turns(*self._given, module, kept, steps=self._steps, evaluate=self._evaluate)
+        return self.turns.begin()
 
 
 def start_file(config: Path) -> Path | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import logging
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+import walktalk.torch
 from tests.peers.test_site import OneNode, work
 from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import tasks
@@ -204,8 +206,13 @@ def test_a_turn_with_a_node_hands_over_what_was_trained(tmp_path):
 
 @pytest.mark.parametrize(("name", "extra"), [("lightning", "lightning"), ("transformers", "language")])
 def test_without_its_library_an_adapter_says_what_to_install(name, extra, monkeypatch):
-    adapter = importlib.import_module(f"walktalk.{name}")
-    monkeypatch.setattr(adapter, "CALLBACK", None)
+    for library in ("lightning.pytorch", "pytorch_lightning", "transformers"):
+        monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    path = Path(walktalk.torch.__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"fresh_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(adapter := importlib.util.module_from_spec(spec))
     with pytest.raises(UnavailableError, match=rf"pip install 'walktalk\[{extra}\]'"):
         adapter.SiteCallback([])
 

@@ -87,6 +87,11 @@ class Loop(NamedTuple):
     tests: tuple[Any, ...]  # that nobody trains on: one for all, or each node's own
 
     @property
+    def changes_gradients(self) -> bool:
+        """Whether its step takes what some algorithms add to gradients, or gives gradients back."""
+        return bool(self.wants & {"correction", "anchor", "gradient"})
+
+    @property
     def is_carried(self) -> bool:
         """Whether states are bytes, which only whole can be copied and merged."""
         return isinstance(self.layout, PackedForm)

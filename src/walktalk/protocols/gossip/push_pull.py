@@ -126,18 +126,16 @@ class Pulling(Rule):
 
     adopts: ClassVar[bool] = False  # the root is sent no model
 
-    __slots__ = ("above", "below", "elsewhere", "heard", "nodes", "sizes", "tracks", "without")
+    __slots__ = ("heard", "node", "tracks", "tree", "without")
 
     def __init__(self, tree: Tree, node: int) -> None:
-        self.nodes, self.above, self.below, self.tracks = tree.nodes, tree.above(node), tree.below(node), False
-        self.sizes = {child: tree.size(child) for child in (node, *self.below)}
-        self.elsewhere = self.nodes - self.sizes[node]  # nodes that are not below this one
+        self.tree, self.node, self.tracks = tree, node, False
         self.heard: dict[int, int] = {}  # child -> how many of those behind it are lost; what it pushed is in a slot
         self.without = 0  # nodes that what comes from above was made without
 
     def check(self, kind: str, note: bytes) -> int:
-        if (lost := int.from_bytes(note, "little")) > self.nodes:
-            raise ValueError(f"{lost} of {self.nodes} nodes cannot be lost")
+        if (lost := int.from_bytes(note, "little")) > self.tree.nodes:
+            raise ValueError(f"{lost} of {self.tree.nodes} nodes cannot be lost")
         return lost
 
     def begin(self) -> list[Effect]:
@@ -147,17 +145,18 @@ class Pulling(Rule):
         return Differentiate(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
-        taken_out = self._take_out([child for child in self.below if child in meeting.cut])
-        kept = {TRACKER: 1.0} if self.tracks and (self.below or not self.above) else {}  # a leaf has given all away
-        before = {**kept, LAST: -1.0} if self.tracks else {}
+        below, cut = self.tree.below(self.node), meeting.cut
+        gone = [child for child in below if child in cut and self.heard.pop(child, None) is not None]
+        lost = sum(self.tree.size(child) if child in cut else self.heard.get(child, 0) for child in below)
+        if alone := not self._has_parent(meeting):
+            self.without = self.tree.nodes - self.tree.size(self.node) + lost
+        kept = {TRACKER: 1.0} if self.tracks and (below or not self.node) else {}  # a leaf has given all away
+        before = {**kept, **{_heard(child): -1.0 for child in gone}, LAST: -1.0} if self.tracks else {}
         self.tracks = True
-        lost, alone = self._lost(meeting), not self._pulled(meeting)
-        if alone:
-            self.without = self.elsewhere + lost
-        step = -event.lr / max(self.nodes - self.without, 1)
+        step = -event.lr / max(self.tree.nodes - self.without, 1)
         return [
-            *taken_out,
             Combine(TRACKER, {**before, GRADIENT: 1.0}),
+            *(Forget(_heard(child)) for child in gone),
             Combine(LAST, {GRADIENT: 1.0}),
             Combine(PUSHED, {GRADIENT: 1.0, **{_heard(child): 1.0 for child in self.heard}}),
             Combine(HALF, {MODEL: 1.0, (PUSHED if alone else TRACKER): step}, {GRADIENT: 1.0}),
@@ -166,35 +165,24 @@ class Pulling(Rule):
         ]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        came = meeting.there(UP)
-        new = {meeting.slot(UP, child): 1.0 for child in came}
+        came = {child: meeting.slot(UP, child) for child in meeting.there(UP)}
         old = {_heard(child): -1.0 for child in came if child in self.heard}
-        own = {} if self.above else {TRACKER: 1.0}
-        gathered = [Combine(TRACKER, {**own, **new, **old} or {TRACKER: 0.0})] if self.below else []
-        self.heard.update({child: min(meeting.said(UP, child), self.sizes[child]) for child in came})
-        kept = [Combine(_heard(child), {meeting.slot(UP, child): 1.0}) for child in came]
-        return [*self._pull(meeting), *gathered, *kept]
+        own = {} if self.node else {TRACKER: 1.0}
+        tracked = {**own, **dict.fromkeys(came.values(), 1.0), **old} or {TRACKER: 0.0}
+        self.heard.update({child: min(meeting.said(UP, child), self.tree.size(child)) for child in came})
+        kept = [Combine(_heard(child), {slot: 1.0}) for child, slot in came.items()]
+        return [*self._pull(meeting), *([Combine(TRACKER, tracked)] if self.tree.below(self.node) else []), *kept]
 
     def _pull(self, meeting: Meeting) -> list[Effect]:
         """The parent's model, or one's own where there is no parent; or stay, where it is late."""
         for above in meeting.there(DOWN):
             self.without = meeting.said(DOWN, above)
             return [Combine(MODEL, {meeting.slot(DOWN, above): 1.0})]
-        return [] if self._pulled(meeting) else [Combine(MODEL, {HALF: 1.0})]
+        return [] if self._has_parent(meeting) else [Combine(MODEL, {HALF: 1.0})]
 
-    def _pulled(self, meeting: Meeting) -> bool:
-        """Whether there is a parent."""
-        return any(above not in meeting.cut for above in self.above)
-
-    def _lost(self, meeting: Meeting) -> int:
-        """How many of those below are lost, as far as is known."""
-        return sum(self.sizes[child] if child in meeting.cut else self.heard.get(child, 0) for child in self.below)
-
-    def _take_out(self, lost: list[int]) -> list[Effect]:
-        """Nothing of what was heard through those that are lost counts any more."""
-        gone = [child for child in lost if self.heard.pop(child, None) is not None]
-        out = [Combine(TRACKER, {TRACKER: 1.0, **{_heard(child): -1.0 for child in gone}})] if gone else []
-        return [*out, *(Forget(_heard(child)) for child in gone)]
+    def _has_parent(self, meeting: Meeting) -> bool:
+        """Whether there is one, and it lives."""
+        return any(above not in meeting.cut for above in self.tree.above(self.node))
 
 
 def _heard(child: int) -> str:

@@ -150,21 +150,20 @@ class Relay(Rule):
         return [Combine(slot, {HALF: 1.0, **behind}), *meeting.send(slot, tree.kind, note, to=(to,))]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        effects: list[Effect] = []
-        spent: list[Effect] = []
-        mean: dict[str, float] = {}
+        effects, spent, mean = list[Effect](), list[Effect](), dict[str, float]()
         for tree in self.trees:
             came = {peer: meeting.slot(tree.kind, peer) for peer in meeting.there(tree.kind)}
             effects += [Forget(_sum_of(tree, peer)) for peer in self.counts[tree.kind] if peer not in came]
-            effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
+            effects += [
+                *meeting.opened(tree.kind),
+                *(Combine(_sum_of(tree, p), {slot: 1.0}) for p, slot in came.items()),
+            ]
             self.counts[tree.kind] = {peer: meeting.said(tree.kind, peer) for peer in came}
             effects += self._leave_out_too_much(tree)
-            own = self._own_weights(tree)
-            sums = (_sum_of(tree, peer) for peer in self.counts[tree.kind])
-            mean |= {
-                **{_part(tree, slot): weight for slot, weight in own.items()},
-                **dict.fromkeys(sums, 1.0 / self.nodes),
-            }
+            missing = self.nodes - 1 - sum(self.counts[tree.kind].values())
+            own = {HALF: 1.0, MODEL: missing} if missing else {HALF: 1.0}  # as it is now, and as it was in their place
+            mean |= {_part(tree, slot): weight / self.nodes for slot, weight in own.items()}
+            mean |= {_sum_of(tree, peer): 1.0 / self.nodes for peer in self.counts[tree.kind]}
             effects += [effect for slot in own for effect in _parted(tree, slot)]
             spent += [Forget(_part(tree, slot)) for slot in own if tree.codec]
         return [*effects, Combine(MODEL, mean), *spent]
@@ -177,11 +176,6 @@ class Relay(Rule):
             del counts[greedy]
             effects += [Forget(_sum_of(tree, greedy)), Note("left_out", peer=greedy)]
         return effects
-
-    def _own_weights(self, tree: Tree) -> dict[str, float]:
-        """Weights of a node's own model: as it is now, and as it was, in place of those missing in the sums."""
-        n, missing = self.nodes, self.nodes - 1 - sum(self.counts[tree.kind].values())
-        return {HALF: 1.0 / n, MODEL: missing / n} if missing else {HALF: 1.0 / n}
 
 
 def _part(tree: Tree, slot: str) -> str:
@@ -198,7 +192,3 @@ def _parted(tree: Tree, slot: str) -> list[Effect]:
 def _sum_of(tree: Tree, peer: int) -> str:
     """The slot with the last sum that a neighbour sent."""
     return f"from/{tree.kind}/{peer}"
-
-
-def _kept(tree: Tree, came: str, into: str) -> Effect:
-    return Decode(came, into) if tree.codec else Combine(into, {came: 1.0})
