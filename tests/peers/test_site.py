@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -433,3 +434,34 @@ def test_algorithms_that_need_our_gradients_are_refused() -> None:
     with pytest.raises(UnavailableError, match="pulls every step"):
         check_outside(FedProx(mu=0.1))
     check_outside(FedProx(mu=0.0))
+
+
+def test_the_first_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in `docs/script.md` and in the README, with a model and a loop of the reader's."""
+    root = Path(__file__).parents[2]
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", (root / "docs" / "script.md").read_text(), re.M | re.S)
+    short = [
+        b for b in re.findall(r"^```py\n(.*?)^```", (root / "README.md").read_text(), re.M | re.S) if "wt.site" in b
+    ]
+    monkeypatch.chdir(tmp_path)
+    for text in (blocks[0], short[0]):
+        node = OneNode(tmp_path)
+        thread = node.begin(work(node.trainer.initial_row(0)))
+        threading.Thread(target=lambda: (thread.join(30.0), node.trainer.tell_over("done")), daemon=True).start()  # noqa: B023
+
+        class Model(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                for name, array in START.items():
+                    part = self if "." not in name else self.register_module("bn", torch.nn.Module()) or self.bn
+                    part.register_buffer(name.rpartition(".")[2], array.clone())
+
+        exec(
+            compile(text, "script.md", "exec"),
+            {"wt": wt, "model": Model(), "train": lambda model: 0.5, "data": range(10), "auc": 0.75},
+        )
+        node.trainer.close("")
+        (answer,) = node.answers
+        assert answer.row is not None
+        assert answer.samples == 10
+        assert set(answer.metrics.values()) <= {0.5, 0.75}

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import walktalk as wt
 from walktalk.learning import tasks
 from walktalk.protocols import PROTOCOLS
-from walktalk.records import read_history
+from walktalk.records import TraceRow, read_history
 from walktalk.runtimes.peers import Ledger, Node, load_cluster, merge, read_lives
 from walktalk.studies import read_sites
 from walktalk.studies.collecting import collect
@@ -116,6 +116,12 @@ def cluster_of_scripts(folder: Path, algorithm: str, iterations: int) -> Iterato
                 node.leave()
 
 
+def trace_of(folder: Path) -> list[TraceRow]:
+    """All that the nodes have written down, over all their lives."""
+    found = [read_lives(folder / "records" / name) for name in CENTRES]
+    return merge([row for life in lives for row in life] for lives in found)
+
+
 @pytest.fixture(autouse=True)
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are threads here, and not processes that signals reach."""
@@ -145,8 +151,7 @@ def test_scripts_train_a_cluster_though_one_dies(algorithm: str, tmp_path: Path)
         scripts.start(lambda: scripts.script("nice"))
         wait_for(lambda: nice.progress.tally.own.iterations > before, "its return")
         scripts.wait()
-    found = {name: read_lives(tmp_path / "records" / name) for name in CENTRES}
-    trace = merge([row for life in lives for row in life] for lives in found.values())
+    trace = trace_of(tmp_path)
     trained = sum(row.event == "trained" for row in trace)
     assert trained >= 150
     assert trained == sum(scripts.counted.values())
@@ -163,3 +168,38 @@ def test_scripts_train_a_cluster_though_one_dies(algorithm: str, tmp_path: Path)
     assert sites is not None
     assert sites["samples"].tolist() == [10] * 3
     assert set(sites["far"].dropna()) == {2.0}  # a site that no walk came to has none
+
+
+@pytest.mark.slow
+def test_a_script_that_hangs_is_gone_round_and_its_late_work_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("walktalk.runtimes.semantics.usual.LEAST", 1.0)
+    works, hung, late = threading.Event(), threading.Event(), list[bool]()
+
+    def hang(visit: wt.Visit) -> bool:
+        if visit.number >= 6 and not hung.is_set():
+            hung.set()
+            assert works.wait(60.0)
+            late.append(visit.finish(samples=10))
+            return True  # another script goes on
+        return False
+
+    with cluster_of_scripts(tmp_path, "multi_walk", 600) as scripts:
+        scripts.start(lambda: scripts.script("nice", hang))
+        for name in ("lyon", "paris"):
+            scripts.start(lambda name=name: scripts.script(name))  # type: ignore[misc]
+        assert hung.wait(30.0)
+        nice = scripts.nodes["nice"]
+        wait_for(lambda: nice.state.hangs.startswith("its training has hung for"), "a complaint")
+        before = scripts.iterations()
+        wait_for(lambda: scripts.iterations() >= before + 20, "the others to go on")
+        works.set()
+        wait_for(lambda: bool(late), "its late work")
+        scripts.start(lambda: scripts.script("nice"))
+        scripts.wait()
+    assert late == [False]
+    trace = trace_of(tmp_path)
+    assert sum(row.event == "trained" for row in trace) == sum(scripts.counted.values())
+    protocol = PROTOCOLS.find("multi_walk")()
+    assert Ledger(protocol, 3, sum(row.event == "train" for row in trace)).play(trace).sound

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.peers.test_site_cluster import CENTRES, STAR
+from tests.peers.test_site_cluster import CENTRES, STAR, trace_of
 from walktalk.learning import tasks
 from walktalk.protocols import PROTOCOLS
-from walktalk.runtimes.peers import Ledger, connect, load_cluster, merge, read_lives
+from walktalk.runtimes.peers import Ledger, connect, load_cluster, read_lives
 from walktalk.studies.collecting import collect
 
 SCRIPT = """
@@ -110,9 +110,8 @@ def test_scripts_and_nodes_are_killed_at_any_moment(algorithm: str, tmp_path: Pa
     said = {name: (tmp_path / f"{name}.out").read_text() for name in CENTRES}
     assert all(script.returncode == 0 for script in scripts.values()), said
     assert killed >= 4, said
-    found = {name: read_lives(records / name) for name in CENTRES}
-    assert sum(len(lives) for lives in found.values()) > 3  # nodes came back
-    trace = merge([row for life in lives for row in life] for lives in found.values())
+    assert sum(len(read_lives(records / name)) for name in CENTRES) > 3  # nodes came back
+    trace = trace_of(tmp_path)
     protocol = PROTOCOLS.find(algorithm)()
     if protocol.family in ("walks", "gossip"):
         assert Ledger(protocol, 3, sum(row.event == "train" for row in trace)).play(trace).sound

@@ -47,7 +47,15 @@ Evaluate = Callable[["Visit"], Mapping[str, float]]
 
 
 class Site:
-    """One node of a cluster, whose models this script trains; made by `wt.site`."""
+    """One node of a cluster, whose models this script trains; made by `wt.site`.
+
+    Args:
+        config: The cluster's YAML file.
+        name: Which of its nodes this is.
+        evaluate: Measures a model as it comes; None: nobody does.
+        start: Whether the node is started where it does not run.
+        several: Whether all processes of the script iterate together.
+    """
 
     def __init__(self, config: Path, name: str, evaluate: Evaluate | None, start: bool, several: bool) -> None:
         cluster = load_cluster(config)
@@ -270,7 +278,12 @@ class Site:
 
 
 class Visit:
-    """A model that has come to be trained here, or this node's own, whose turn it is."""
+    """A model that has come to be trained here, or this node's own, whose turn it is.
+
+    Args:
+        site: Where it has come.
+        said: What the node says of it.
+    """
 
     def __init__(self, site: Site, said: Mapping[str, Any]) -> None:
         self.node = site.name  # whose turn it is
