@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.setup-done
 TESTS ?= tests
 
+# Tests start many processes, each of which would compile all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two test processes on two cores: a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 

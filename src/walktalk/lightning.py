@@ -8,15 +8,13 @@ Strategies, devices and loggers stay the trainer's own.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from walktalk.core.errors import UnavailableError
-from walktalk.torch import Turns
+from walktalk.torch import TakesVisits
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -29,76 +27,53 @@ else:
             CALLBACK = CALLBACK or importlib.import_module(library).Callback
     Callback = CALLBACK or object
 
-LOSS = "train_loss"  # which the steps of a turn tell by themselves
+LOSS = "train_loss"  # which the steps of a visit tell by themselves
 
 
-class SiteCallback(Callback):  # type: ignore[misc, unused-ignore]
-    """Trains the models that come to a node, a turn after the other, and stops the trainer when the run is over.
+NEEDS = "walktalk.lightning needs Lightning: pip install 'walktalk[lightning]'"
+
+
+class SiteCallback(TakesVisits, Callback):  # type: ignore[misc, unused-ignore]
+    """Trains the models that come to a node, a visit after the other, and stops the trainer when the run is over.
 
     Strategies and devices are the trainer's; with several processes the first talks to the node. What the trainer
-    measures (`self.log`) goes to the node with every turn. Let the trainer be the one to go on: `max_epochs=-1`.
-
-    Args:
-        config: The cluster's YAML file; or a site that is open.
-        name: Which of its nodes this is.
-        steps: Optimizer steps with every model; the study's `local_steps` if left out.
-        with_optimizer: Whether the optimizer's memory is handed over: then the study says what becomes of it.
-        evaluate: Measures the module as it came: numbers by name, `train_loss` among them.
+    measures (`self.log`) goes to the node with every visit. Let the trainer be the one to go on: `max_epochs=-1`.
     """
 
-    def __init__(
-        self,
-        config: str | PathLike[str] | Iterable[Any],
-        name: str = "",
-        *,
-        steps: int | None = None,
-        with_optimizer: bool = False,
-        evaluate: Callable[[], Mapping[str, float]] | None = None,
-    ) -> None:
-        if CALLBACK is None:
-            raise UnavailableError("walktalk.lightning needs Lightning: pip install 'walktalk[lightning]'")
-        super().__init__()
-        self._given = config, name
-        self._steps, self._with_optimizer, self._evaluate = steps, with_optimizer, evaluate
-        self.turns: Turns | None = None
-        self._before = 0  # optimizer steps at the last look
+    lacks: ClassVar[str] = "" if CALLBACK is not None else NEEDS
+    _before = 0  # optimizer steps at the last look
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wait for the first model."""
-        optimizer = trainer.optimizers[0] if self._with_optimizer and trainer.optimizers else None
-        inside = getattr(optimizer, "optimizer", optimizer)
-        self.turns = Turns(*self._given, pl_module, inside, steps=self._steps, evaluate=self._evaluate)
         self._before = trainer.global_step
-        if not self.turns.begin():
+        if not self.begin(pl_module, next(iter(trainer.optimizers), None)):
             trainer.should_stop = True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count a step, where the optimizer has made one."""
-        if self.turns is None or trainer.global_step == self._before:
+        if self.visits is None or trainer.global_step == self._before:
             return
         self._before = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        if not self.turns.step(loss=loss, samples=trainer.accumulate_grad_batches * samples_in(batch)):
+        if not self.visits.step(loss=loss, samples=trainer.accumulate_grad_batches * samples_in(batch)):
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take in what the trainer has measured."""
-        if self.turns is not None and not trainer.sanity_checking:
-            self.turns.report(
-                **{name: value for name, value in trainer.callback_metrics.items() if name != "train_loss"}
-            )
+        if self.visits is not None and not trainer.sanity_checking:
+            self.visits.report(**{name: value for name, value in trainer.callback_metrics.items() if name != LOSS})
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Give the last model back."""
-        if self.turns is not None:
-            self.turns.close()
+        if self.visits is not None:
+            self.visits.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Tell the node why the script ends."""
-        if self.turns is not None:
-            self.turns.close(type(exception), exception, None)
+        if self.visits is not None:
+            self.visits.close(type(exception), exception, None)
 
 
 def samples_in(batch: Any) -> int:

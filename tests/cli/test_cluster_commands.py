@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from walktalk.cli.app import app
 from walktalk.cli.cluster import _page
+from walktalk.cli.node import page_of, print_collected
+from walktalk.studies.collecting import Collected
 
 STUDY = {"network": {"topology": "complete", "nodes": 2}, "algorithms": [{"name": "multi_walk"}], "stop": {"time": 1.0}}
 
@@ -168,3 +170,14 @@ def test_the_exit_code_says_how_a_cluster_is_and_watching_asks_again_until_ctrl_
     once = call("status", "--config", path)
     assert "1 of 2 nodes answer; " in once.stdout
     assert once.exit_code == 1
+
+
+def test_where_nobody_told_a_loss_there_is_no_page_and_no_error(tmp_path, capsys):
+    """As of scripts that train and measure nothing: the model counts all the same."""
+    (tmp_path / "history.csv").write_text("algorithm,repetition,iteration,time,bits,train_loss\n")
+    page = page_of(tmp_path)
+    assert page is None
+    print_collected(Collected(tmp_path, tmp_path / "model.safetensors", "finished", "the copy of a", [], {}), page)
+    said = capsys.readouterr().out
+    assert "model.safetensors" in said
+    assert "Report   none: nobody has told a loss" in said

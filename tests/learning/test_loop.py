@@ -88,8 +88,13 @@ def ours(algorithm: str) -> Any:
     return wt.train(OURS, algorithm, GRAPH, optimizer=PLAIN, stop=24, evaluate=12, progress=False)
 
 
-@pytest.mark.parametrize("algorithm", ["multi_walk", "async_gossip", "d_psgd", "fedavg"])
-@pytest.mark.parametrize("library", THEIRS)
+AGREE = [(library, one) for library in THEIRS for one in ("multi_walk", "async_gossip", "d_psgd", "fedavg")]
+TWICE = [one for one in AGREE if one[0] == "numpy" and one[1] != "multi_walk"]  # the same algorithm, once more
+
+
+@pytest.mark.parametrize(
+    ("library", "algorithm"), [pytest.param(*one, marks=[pytest.mark.slow] * (one in TWICE)) for one in AGREE]
+)
 @pytest.mark.filterwarnings("ignore:algorithm")  # that it has another name here
 def test_the_same_training_has_our_history(library, algorithm):
     expected = ours(algorithm)
@@ -134,6 +139,11 @@ def test_a_tree_comes_back_as_it_was():
     assert back["half"].dtype == torch.bfloat16
     back["layers"][0][:] = 5.0  # memory of its own
     assert np.array_equal(TREE["layers"][0], np.ones((2, 3)))
+
+
+def test_the_order_of_names_does_not_matter():
+    form = TreeForm({"b": np.ones(1), "a": np.zeros(2)}, "state")
+    assert form.row({"a": np.zeros(2), "b": np.ones(1)}, "state").tolist() == [1.0, 0.0, 0.0]
 
 
 def test_means_of_counters_are_rounded():

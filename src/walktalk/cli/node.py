@@ -91,7 +91,6 @@ def collect(
     """
     with getting_ready("walktalk"):
         from walktalk.api import Audience, show_folder
-        from walktalk.report import write_report
         from walktalk.runtimes.peers import load_cluster
         from walktalk.studies.collecting import collect as collected_from
 
@@ -110,7 +109,7 @@ def collect(
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt("stopped; nothing was written, and the nodes go on") from stop
     show_folder(audience, out, collected)
-    print_collected(collected, write_report(out))
+    print_collected(collected, page_of(out))
 
 
 @contextmanager
@@ -129,7 +128,16 @@ def _shown() -> Iterator[Callable[[str], None]]:
 AWAY = ("left", "gone")  # states of a node that is not there any more
 
 
-def print_collected(collected: Collected, page: Path) -> None:
+def page_of(folder: Path) -> Path | None:
+    """The page of what was collected; None where nobody has told a loss, so that there is nothing to draw."""
+    from walktalk.records import StudyFolder
+    from walktalk.report import write_report
+
+    rows = StudyFolder(folder).history.read_text(encoding="utf-8").count("\n") - 1
+    return write_report(folder) if rows > 0 else None
+
+
+def print_collected(collected: Collected, page: Path | None) -> None:
     """Who took part, which copy the model is, and where everything lies."""
     for one in collected.nodes:
         typer.echo(f"{one.name:12} {_in_words(one)}")
@@ -141,7 +149,8 @@ def print_collected(collected: Collected, page: Path) -> None:
     if collected.best:
         typer.echo(f"The best model is {collected.best}; it is beside the other, as best.safetensors.")
     typer.echo(f"Model    {collected.model}")
-    typer.echo(f"Report   {page}")
+    untold = "none: nobody has told a loss; a script of your own does with visit.finish(metrics={'train_loss': …})"
+    typer.echo(f"Report   {untold if page is None else page}")
 
 
 def _in_words(one: Participant) -> str:
@@ -246,12 +255,11 @@ def node(
             run_node(job, meets=meets)
             return
 
-        from walktalk.report import write_report
         from walktalk.studies.collecting import run_and_collect
 
         collected = run_and_collect(job, collect, meets)
     if collected is not None:
-        print_collected(collected, write_report(collect))
+        print_collected(collected, page_of(collect))
 
 
 @contextmanager

@@ -85,12 +85,12 @@ class TreeForm:
 
     def row(self, state: Any, where: str) -> Tensor:
         """The state as a row, checked against the layout."""
-        found = list(leaves_of(state))
-        names, wanted = [name for name, _ in found], [leaf.name for leaf in self.leaves]
-        if names != wanted:
-            raise ModelError(f"{where}: {difference(names, wanted)}")
+        found, wanted = dict(leaves_of(state)), [leaf.name for leaf in self.leaves]
+        if found.keys() != set(wanted):  # their order is as whoever made it likes: JAX sorts dictionaries
+            raise ModelError(f"{where}: {difference(list(found), wanted)}")
         row = np.empty(self.width, dtype=np.float32)
-        for leaf, (name, value) in zip(self.leaves, found, strict=True):
+        for leaf in self.leaves:
+            name, value = leaf.name, found[leaf.name]
             counter, shape = is_mixable(name, value, where), tuple(np.shape(value))
             if shape != leaf.shape or counter != leaf.is_counter:
                 raise ModelError(f"{where}: {name} is {words_of(value, shape)}, and the study's is {leaf.kind}")
@@ -134,7 +134,7 @@ def difference(names: list[str], wanted: list[str]) -> str:
     words = [f"{missing[0]} is missing"] if missing else []
     words += [f"{unknown[0]} is not the study's"] if unknown else []
     there = ", ".join(wanted[:5]) + (", …" if len(wanted) > 5 else "")
-    return f"{' and '.join(words) or 'its arrays are in another order'}; the study's state has {there}"
+    return f"{' and '.join(words)}; the study's state has {there}"
 
 
 # -- Kinds of leaves -------------------------------------------------------------------------------------------------
@@ -376,9 +376,10 @@ class MergedStates:
 
     def refusal(self, label: str) -> str:
         """What is said of an algorithm that adds up other things than models."""
+        others = "multi_walk or async_gossip" if self.has_distances else "multi_walk"
         return (
-            f"merge: {label} adds up more than whole models, which only numbers can be; take multi_walk or "
-            "async_gossip, or give a state that is a tree of float arrays, without merge and room"
+            f"merge: {label} adds up more than whole models, which only numbers can be; take {others}, or give a state "
+            "that is a tree of float arrays, without merge and room"
         )
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:

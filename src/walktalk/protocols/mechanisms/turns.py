@@ -106,8 +106,10 @@ class TurnNode(RoundNode):
         return self._finish(now)
 
     def _happened(self, event: Event, who: Attendance, now: float) -> list[Effect]:
-        if not (isinstance(event, TimerFired) and event.name == BEGIN) or self.empty:
+        if not isinstance(event, TimerFired) or self.empty:
             return super()._happened(event, who, now)
+        if event.name != BEGIN:  # of a turn that is over, where nobody is awaited yet
+            return super()._happened(event, who, now) if who.is_waiting else []
         begins = Note("begins_again", number=self.meeting.round + 1)
         return [begins, *self._go_on(who, now)] if self._is_idle() else []
 

@@ -400,6 +400,8 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
 
 def _trainer(seat: Seat, base: Foundation, plan: AlgorithmPlan, task: Task, job: NodeJob) -> Trainer | OutsideTrainer:
     """What trains at a node: ours, on its data, or a script that comes."""
+    if isinstance(task, tasks.LoopTask) and not task.loop.changes_gradients:
+        check_outside(plan.protocol)
     if not isinstance(task.model, tasks.Outside):
         return build_trainer(base.spec, task, job.device, node=seat.data)
     check_outside(plan.protocol)
