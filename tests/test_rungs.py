@@ -21,6 +21,7 @@ RUNGS = (
     "core.settings",
     "core.lazy",
     "core.seeds",
+    "core.wall_clock",
     "core.plugins",
     "graphs",
     "chains",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from walktalk.torch import TakesTurns
+from walktalk.torch import TakesVisits
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -27,17 +27,17 @@ else:
             CALLBACK = CALLBACK or importlib.import_module(library).Callback
     Callback = CALLBACK or object
 
-LOSS = "train_loss"  # which the steps of a turn tell by themselves
+LOSS = "train_loss"  # which the steps of a visit tell by themselves
 
 
 NEEDS = "walktalk.lightning needs Lightning: pip install 'walktalk[lightning]'"
 
 
-class SiteCallback(TakesTurns, Callback):  # type: ignore[misc, unused-ignore]
-    """Trains the models that come to a node, a turn after the other, and stops the trainer when the run is over.
+class SiteCallback(TakesVisits, Callback):  # type: ignore[misc, unused-ignore]
+    """Trains the models that come to a node, a visit after the other, and stops the trainer when the run is over.
 
     Strategies and devices are the trainer's; with several processes the first talks to the node. What the trainer
-    measures (`self.log`) goes to the node with every turn. Let the trainer be the one to go on: `max_epochs=-1`.
+    measures (`self.log`) goes to the node with every visit. Let the trainer be the one to go on: `max_epochs=-1`.
     """
 
     lacks: ClassVar[str] = "" if CALLBACK is not None else NEEDS
@@ -53,27 +53,27 @@ class SiteCallback(TakesTurns, Callback):  # type: ignore[misc, unused-ignore]
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count a step, where the optimizer has made one."""
-        if self.turns is None or trainer.global_step == self._before:
+        if self.visits is None or trainer.global_step == self._before:
             return
         self._before = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        if not self.turns.step(loss=loss, samples=trainer.accumulate_grad_batches * samples_in(batch)):
+        if not self.visits.step(loss=loss, samples=trainer.accumulate_grad_batches * samples_in(batch)):
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take in what the trainer has measured."""
-        if self.turns is not None and not trainer.sanity_checking:
-            self.turns.report(**{name: value for name, value in trainer.callback_metrics.items() if name != LOSS})
+        if self.visits is not None and not trainer.sanity_checking:
+            self.visits.report(**{name: value for name, value in trainer.callback_metrics.items() if name != LOSS})
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Give the last model back."""
-        if self.turns is not None:
-            self.turns.close()
+        if self.visits is not None:
+            self.visits.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Tell the node why the script ends."""
-        if self.turns is not None:
-            self.turns.close(type(exception), exception, None)
+        if self.visits is not None:
+            self.visits.close(type(exception), exception, None)
 
 
 def samples_in(batch: Any) -> int:

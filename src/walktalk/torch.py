@@ -1,9 +1,9 @@
-"""A plain loop in torch as the trainer of a node: `Turns` loads the model that comes, and gives it back after a while.
+"""A plain loop in torch as the trainer of a node: `Visits` loads the model that comes, and gives it back after a while.
 
-    turns = walktalk.torch.Turns("cluster.yaml", "lyon", model)
+    visits = walktalk.torch.Visits("cluster.yaml", "lyon", model)
     for batch in endless(batches):
         loss = train_on(batch)
-        if not turns.step(loss=loss):
+        if not visits.step(loss=loss):
             break
 
 `walktalk.lightning` and `walktalk.transformers` are callbacks over the same.
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 SAY_EVERY = 1.0  # seconds between two reports of progress
 
 
-class Turns:
-    """The turns of one node's own training loop: a model comes, is trained for some steps, and is given back.
+class Visits:
+    """The visits of one node's own training loop: a model comes, is trained for some steps, and is given back.
 
     Several processes that train one model together (`torch.distributed`) each make their own: the first talks to the
     node, and the others hear of it. The parameters of each have to be whole: sharded ones are refused.
@@ -63,25 +63,25 @@ class Turns:
     ) -> None:
         if steps is not None and steps < 1:
             raise misfit("steps", steps, "a whole number, 1 or more", DataError)
-        self.over = False  # whether there are no more turns
-        self.visit: Visit | None = None  # the turn that is under way, where this process talks to the node
+        self.over = False  # whether there are no more visits
+        self.visit: Visit | None = None  # the visit that is under way, where this process talks to the node
         self._module, self._optimizer, self._evaluate = module, optimizer, evaluate
         self._wanted, self._steps = steps, 0
         self._done, self._samples, self._said_at = 0, 0, 0.0
-        self._losses: list[Tensor] = []  # looked at when the turn ends: nothing waits for a GPU
+        self._losses: list[Tensor] = []  # looked at when the visit ends: nothing waits for a GPU
         self._measures: dict[str, float] = {}
         self._given = config, name
         self._site: Site | None = None
         self._visits: Iterator[Any] | None = None
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> Visits:
         return self
 
     def __exit__(self, *error: Any) -> None:
         self.close(*error)
 
-    def __iter__(self) -> Iterator[Turns]:
-        """A turn after the other; each ends with the body of the loop, as one step if it counted none itself."""
+    def __iter__(self) -> Iterator[Visits]:
+        """A visit after the other; each ends with the body of the loop, as one step if it counted none itself."""
         while self.begin():
             yield self
             self.finish()
@@ -90,7 +90,7 @@ class Turns:
     def module(self) -> nn.Module:
         """The module that is trained."""
         if self._module is None:
-            raise DataError("module: nothing is known to train; give Turns your module")
+            raise DataError("module: nothing is known to train; give Visits your module")
         return self._module
 
     @module.setter
@@ -143,7 +143,7 @@ class Turns:
         then is replaced. Returns False where the run is over.
 
         Args:
-            loss: Of this step; the mean over a turn is told as `train_loss`.
+            loss: Of this step; the mean over a visit is told as `train_loss`.
             samples: How many samples the step was of.
             measured: What else was measured.
         """
@@ -153,7 +153,7 @@ class Turns:
         return self.next() if self.count(loss, samples) else True
 
     def count(self, loss: Any = None, samples: int = 0) -> bool:
-        """Count a step; whether it was the last of this turn."""
+        """Count a step; whether it was the last of this visit."""
         self._done += 1
         self._samples += samples
         if loss is not None:
@@ -167,7 +167,7 @@ class Turns:
         return self.begin()
 
     def report(self, **measured: Any) -> None:
-        """Take in what was measured in this turn: numbers by name, of which the last are told."""
+        """Take in what was measured in this visit: numbers by name, of which the last are told."""
         for name, value in measured.items():
             with suppress(TypeError, ValueError):  # what is no number is not told
                 self._measures[name] = float(value.detach() if isinstance(value, Tensor) else value)
@@ -184,7 +184,7 @@ class Turns:
         return bool(visit.finish(self.module, metrics=metrics, optimizer=self._optimizer, **counts))
 
     def close(self, *error: Any) -> None:
-        """End the last turn, whatever of it was done, and let the node go on without this script."""
+        """End the last visit, whatever of it was done, and let the node go on without this script."""
         if self.visit is not None and not self.visit.is_over and not any(error):
             self.finish() if self._done else self.visit.skip()
         self.over = True
@@ -203,7 +203,7 @@ class Turns:
         return self._evaluate()
 
 
-class TakesTurns:
+class TakesVisits:
     """What the callbacks of `walktalk.lightning` and `walktalk.transformers` have in common.
 
     Args:
@@ -230,14 +230,14 @@ class TakesTurns:
         super().__init__()
         self._given = config, name
         self._steps, self._with_optimizer, self._evaluate = steps, with_optimizer, evaluate
-        self.turns: Turns | None = None
+        self.visits: Visits | None = None
 
     def begin(self, module: nn.Module, optimizer: Any) -> bool:
         """Wait for the first model; False where the run is over."""
         inside = getattr(optimizer, "optimizer", optimizer)  # trainers put their own around it
         kept = inside if self._with_optimizer else None
-        self.turns = Turns(*self._given, module, kept, steps=self._steps, evaluate=self._evaluate)
-        return self.turns.begin()
+        self.visits = Visits(*self._given, module, kept, steps=self._steps, evaluate=self._evaluate)
+        return self.visits.begin()
 
 
 def start_file(config: Path) -> Path | None:

@@ -11,7 +11,7 @@ import importlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from walktalk.torch import TakesTurns
+from walktalk.torch import TakesVisits
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -27,16 +27,16 @@ else:
 NEEDS = "walktalk.transformers needs transformers: pip install 'walktalk[language]'"
 
 
-class SiteCallback(TakesTurns, TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Trains the models that come to a node, a turn after the other, and stops the trainer when the run is over.
+class SiteCallback(TakesVisits, TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Trains the models that come to a node, a visit after the other, and stops the trainer when the run is over.
 
     Where a model is frozen and has adapters, the study's file says what travels: the adapters alone, as
-    `walktalk.torch.write_start` writes them. What the trainer logs and measures goes to the node with every turn.
+    `walktalk.torch.write_start` writes them. What the trainer logs and measures goes to the node with every visit.
     Let `max_steps` be larger than the run may take: a trainer that ends by itself leaves the run.
     """
 
     lacks: ClassVar[str] = "" if CALLBACK is not None else NEEDS
-    _due = False  # whether the turn is over, once all is measured
+    _due = False  # whether the visit is over, once all is measured
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
@@ -46,35 +46,35 @@ class SiteCallback(TakesTurns, TrainerCallback):  # type: ignore[misc, unused-ig
             control.should_training_stop = True
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
-        """Count an optimizer step; what is measured right after the last of a turn still belongs to it."""
-        assert self.turns is not None
-        self._due = self.turns.count(samples=args.train_batch_size * args.gradient_accumulation_steps)
+        """Count an optimizer step; what is measured right after the last of a visit still belongs to it."""
+        assert self.visits is not None
+        self._due = self.visits.count(samples=args.train_batch_size * args.gradient_accumulation_steps)
         if self._due and not control.should_log and not control.should_evaluate:
             self._next(control)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         """Take in the training loss."""
         logs = more.get("logs") or {}
-        if self.turns is not None and "loss" in logs:
-            self.turns.report(train_loss=logs["loss"])
+        if self.visits is not None and "loss" in logs:
+            self.visits.report(train_loss=logs["loss"])
             if self._due and not control.should_evaluate:
                 self._next(control)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         """Take in what the trainer has measured."""
-        if self.turns is not None:
-            self.turns.report(**(more.get("metrics") or {}))
+        if self.visits is not None:
+            self.visits.report(**(more.get("metrics") or {}))
             if self._due:
                 self._next(control)
 
     def _next(self, control: TrainerControl) -> None:
         """Give the model back and load the next one."""
-        assert self.turns is not None
+        assert self.visits is not None
         self._due = False
-        if not self.turns.next():
+        if not self.visits.next():
             control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         """Give the last model back."""
-        if self.turns is not None:
-            self.turns.close()
+        if self.visits is not None:
+            self.visits.close()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import walktalk as wt
 from walktalk.advisor import Effort, estimate_constants
 from walktalk.core.errors import ModelError
 from walktalk.learning import Task, tasks
@@ -95,3 +96,31 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     task = quadratic()
     effort = Effort(points=1, batches=2, rounds=4, curved_nodes=2, descent=4)
     assert estimate_constants(task, seed=5, effort=effort) == estimate_constants(task, seed=5, effort=effort)
+
+
+class Once(torch.autograd.Function):
+    """The square, which can be derived once only, as torch's CTC."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(context, given):
+        return 2 * context.saved_tensors[0] * given
+
+
+def test_the_curvature_of_a_loss_that_can_be_derived_once_only_is_that_of_its_twin():
+    """By differences of gradients; and a parameter that nothing depends on is no matter."""
+    inputs = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    parts = [(inputs[k::4], (inputs @ torch.tensor([1.0, 2.0, 3.0]))[k::4, None]) for k in range(4)]
+    found = []
+    for square in (lambda x: x**2, Once.apply):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        model.unused = torch.nn.Parameter(torch.ones(2))
+        task = wt.tasks.torch(model, lambda outputs, targets, f=square: f(outputs - targets).mean(), parts)
+        found.append(estimate_constants(task, seed=0).L.value)
+    assert found[1] == pytest.approx(found[0], rel=0.01)

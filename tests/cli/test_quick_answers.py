@@ -101,3 +101,11 @@ def test_algorithms_are_listed_without_torch(line):
     code, seconds, torch = answered(line)
     assert (code, torch) == (ALGORITHMS[line], "False"), "something that protocols import has imported torch"
     assert seconds < 5 * SECONDS
+
+
+def test_training_is_imported_without_what_comes_after_it() -> None:
+    """Plots, tables and bars take as long as torch's own import, and nobody has asked for them yet."""
+    late = ("pandas", "pyarrow", "matplotlib", "scipy", "networkx", "sklearn", "rich", "zenoh")
+    code = f"import sys, walktalk as wt; wt.train; print([name for name in {late} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert run.stdout.strip() == "[]"

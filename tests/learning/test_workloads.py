@@ -19,7 +19,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import walktalk as wt
 from walktalk.core.errors import UserError
-from walktalk.learning import Task
+from walktalk.learning import Task, TrainingRows, tasks
+from walktalk.records import read_history
+from walktalk.studies import StudySpec, make_spec
+from walktalk.studies.peers import run_on_peers
+from walktalk.studies.planning import build_foundation, build_trainer
 
 NODES = 3
 ENTROPY = functional.cross_entropy
@@ -570,7 +574,10 @@ OTHERS: list[Callable[[], Task]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [*WITH_ACCURACY, *OTHERS], ids=lambda make: make.__name__)
+EVERY = pytest.mark.parametrize("make", [*WITH_ACCURACY, *OTHERS], ids=lambda make: make.__name__)
+
+
+@EVERY
 def test_it_trains_and_is_compared(make):
     torch.manual_seed(0)
     task = make()
@@ -585,6 +592,58 @@ def test_it_trains_and_is_compared(make):
         if task.test is not None:
             accuracy = run["test_accuracy"].iloc[-1]
             assert (0 <= accuracy <= 1) if make in WITH_ACCURACY else math.isnan(accuracy)
+
+
+def named(make: Callable[[], Task], **more: Any) -> StudySpec:
+    """A study of a workload by its name, as nodes in other processes build it."""
+    study = {
+        "name": "workload",
+        "task": {"name": f"{__name__}:{make.__name__}"},
+        "network": {"topology": "complete", "nodes": NODES},
+        "training": {"batch_size": 8, "local_steps": 2},
+        "optimizer": {"lr": 0.02},
+        "algorithms": [{"name": "async_gossip"}],
+        "stop": {"iterations": 24},
+        "evaluate": {"every": 12},
+    }
+    return make_spec({**study, **more})
+
+
+@EVERY
+def test_a_node_alone_trains_and_measures_its_part(make):
+    """What a real node does with its data, without its network; `test_real_nodes_train_it` has that, too."""
+    spec = named(make, evaluate={"every": 12, "validation": 0.2})
+    base, node = build_foundation(spec), tasks.Node(None, 1)
+    trainer = build_trainer(spec, base.task_of(node), "cpu", node=node)
+    row = trainer.initial_row(base.initial_seed(0))
+    given = TrainingRows(row[None], torch.tensor([0]), torch.tensor([5]), torch.tensor([0.02]))
+    trained = trainer.train(given).rows[0]
+    assert not torch.equal(trained, row)
+    measured = trainer.measure(trained[None])
+    assert math.isfinite(float(measured["train_loss"][0]))
+    assert math.isfinite(float(measured["valid_loss"][0]))
+
+
+@pytest.mark.slow
+@EVERY
+def test_it_is_advised_on(make):
+    how = {"stop": 30, "evaluate": 10, "optimizer": wt.SGD(lr=0.02), "batch_size": 8, "local_steps": 2, "device": "cpu"}
+    if make is gan:
+        with pytest.raises(UserError, match="follows a loss of its own, so there is none to advise by; compare"):
+            wt.advise(make(), wt.graphs.complete(NODES), algorithms=["async_gossip"], **how)
+        return
+    advice = wt.advise(make(), wt.graphs.complete(NODES), objective="iterations", algorithms=["async_gossip"], **how)
+    assert advice.best.lr > 0
+    assert "iterations" in repr(advice)
+
+
+@pytest.mark.slow
+@EVERY
+def test_real_nodes_train_it(make, tmp_path):
+    run_on_peers(named(make), tmp_path / "out")
+    losses = read_history(tmp_path / "out" / "history.csv")["train_loss"]
+    assert np.isfinite(losses).all()
+    assert make is gan or losses.iloc[-1] < losses.iloc[0]
 
 
 def short_of_collate() -> Task:

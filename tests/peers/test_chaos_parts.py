@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import os
@@ -22,10 +23,12 @@ from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.seeds import Seed
+from walktalk.core.wall_clock import shift_wall_clock, wall_seconds
 from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, PROTOCOLS, UPDATE, Message, MultiWalk, Received, Send
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.peers import Connections, Entry, Parcel, Roster, Stamp, Standing, cluster_complaints, merge
+from walktalk.runtimes.peers.identity.certificates import judge
 from walktalk.runtimes.peers.identity.handshake import next_life
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept
 from walktalk.runtimes.peers.node.members import Members
@@ -188,6 +191,20 @@ def test_who_misleads_operators_is_set_aside_and_stops_nobody(tmp_path: Path, mo
         assert all(isinstance(line, str) for line in cluster_complaints(answers))
 
 
+def test_who_has_left_for_good_is_out_of_the_mean() -> None:
+    """Its model of long ago was in it to the end: an undisturbed run that lacked its data looked far better."""
+    ledger = Ledger(PROTOCOLS.find("async_gossip")(), 3, 3)
+    ledger.play([TraceRow(2.0, node, "record", INITIAL, walk=node, detail=MEMBER) for node in range(3)])
+    assert len(ledger.interpreter.output.in_order()) == 3
+    ledger.play([TraceRow(3.0, 0, "left_for_good", peer=2)])
+    assert sorted(ledger.interpreter.output.members) == [0, 1]
+
+
+def test_a_gradient_is_a_training_too_for_the_ledger() -> None:
+    told = [TraceRow(1.0, 3, "differentiate", walk=1), TraceRow(2.0, 5, "differentiate", walk=1)]
+    assert copies_of_walks(told, 0.0, 9.0) == (1, 1)
+
+
 def test_what_a_killed_node_wrote_last_is_no_second_copy_of_a_walk() -> None:
     told = [TraceRow(1.0, 3, "kill"), TraceRow(0.9, 3, "train", walk=1), TraceRow(2.0, 5, "train", walk=1)]
     assert copies_of_walks(told, 0.0, 9.0) == (1, 0)
@@ -325,14 +342,18 @@ def test_a_full_disk_is_full_and_has_room_again(tmp_path: Path, own: bool) -> No
     assert not os.path.ismount(tmp_path / "node")
 
 
-def test_a_clock_jumps_when_the_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true = time.time
-    monkeypatch.setattr(time, "time", time.time)  # put back afterwards
-    monkeypatch.setattr(time, "time_ns", time.time_ns)
+def test_a_clock_jumps_when_the_file_says_so(tmp_path: Path) -> None:
+    """For all that a node asks the time of day for: its traces, its lives, and certificates."""
     (tmp_path / CLOCK).write_text("-3600.0")
-    shift_clock(tmp_path / CLOCK)
-    assert time.time() == pytest.approx(true() - 3600, abs=5)
-    assert time.time_ns() / 1e9 == pytest.approx(true() - 3600, abs=5)
+    try:
+        shift_clock(tmp_path / CLOCK)
+        assert wall_seconds() == pytest.approx(time.time() - 3600, abs=5)
+        assert next_life(tmp_path) / 1e9 == pytest.approx(time.time() - 3600, abs=5)
+        soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=6, hours=23, minutes=30)
+        assert judge(soon, tmp_path).days == 7
+    finally:
+        shift_wall_clock(None)
+    assert wall_seconds() == pytest.approx(time.time(), abs=5)
 
 
 def test_wrong_clocks_are_found_by_messages_and_put_right() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from walktalk.runtimes.peers.node.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.wire.messages import Delivery, Parcel, Stamp
@@ -26,6 +28,21 @@ class Wire:
 
     def drop(self, reason: str, detail: str) -> None:
         self.dropped.append(reason)
+
+    deaf: bool = False
+    forgotten: list[int] = field(default_factory=list)
+
+    def is_deaf(self, peer: int) -> bool:
+        return self.deaf
+
+    def is_mute(self, peer: int) -> bool:
+        return False
+
+    def taken(self, peer: int) -> int:
+        return 0
+
+    def forget(self, peer: int) -> None:
+        self.forgotten.append(peer)
 
 
 def one_side(number: int, facts: dict[str, Any]) -> SimpleNamespace:
@@ -59,3 +76,23 @@ def test_two_of_one_study_know_each_other_after_a_few_words() -> None:
     sides = one_side(0, {"seed": 0}), one_side(1, {"seed": 0})
     assert words_until_silence(*sides) <= 6
     assert [side.neighbours.alive for side in sides] == [{1}, {0}]
+
+
+def test_one_that_asks_again_waits_for_no_answer_to_what_it_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other side held what it had not acknowledged, and took nothing more: it was left out again, for a minute."""
+    now = [100.0]
+    monkeypatch.setattr("walktalk.runtimes.peers.node.neighbours.time.monotonic", lambda: now[0])
+    first, second = one_side(0, {"seed": 0}), one_side(1, {"seed": 0})
+    words_until_silence(first, second)
+    assert not second.wire.forgotten
+    first.wire.deaf = True
+    first.neighbours.leave_out_the_deaf()
+    assert not first.neighbours.alive
+    first.wire.deaf, now[0] = False, now[0] + 30.0
+    first.neighbours.leave_out_the_deaf()
+    for sides in ((first, second), (second, first)):
+        while sides[0].wire.sent:
+            parcel = sides[0].wire.sent.popleft()
+            sides[1].neighbours.admit(Delivery(parcel, None, Stamp(1, 50)))
+    assert second.wire.forgotten == [0]
+    assert first.neighbours.alive == {1}

@@ -18,6 +18,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from walktalk.theory import Problem
 # A node's data beyond a limit is sampled, and the sample is cut into blocks, so that what the sample leaves open can be
 # seen from how much the blocks differ.
 
+APART = 1e-3  # of the model's size: so far apart are two gradients whose difference is a curvature, in 32 bits
 BLOCKS = 8  # of a node's sample: few enough that a block is a fair gradient, many enough for a standard error
 AT_ONCE = 1024  # samples in one backward pass: bounds the memory
 
@@ -70,7 +72,13 @@ class LocalLoss:
 
     def loss(self, samples: np.ndarray) -> Tensor:
         index = torch.as_tensor(samples)
-        return self.task.loss(self.model(self.task.inputs[index]), self.task.targets[index])
+        found: Any = self.task.loss(self.model(self.task.inputs[index]), self.task.targets[index])
+        if not isinstance(found, Tensor):
+            raise ModelError(
+                f"task {self.task.name}: each part of its model follows a loss of its own, so there is none to advise "
+                "by; compare algorithms instead, with wt.compare"
+            )
+        return found
 
     def mean_loss(self) -> float:
         """f: the plain average over nodes, as the paper has it, whatever each node's share of the data."""
@@ -112,14 +120,13 @@ class LocalLoss:
     def largest_curvature(self, node: int, rounds: int, tolerance: float) -> tuple[float, float]:
         """The largest |eigenvalue| of a node's Hessian by power iteration, and the residual: how far off it may be."""
         samples = self.samples[node][:AT_ONCE]
-        gradient = flat(torch.autograd.grad(self.loss(samples), self.parameters, create_graph=True))
-        if not gradient.requires_grad:
-            return 0.0, 0.0  # a loss that is linear in the model
+        found = torch.autograd.grad(self.loss(samples), self.parameters, create_graph=True, materialize_grads=True)
+        gradient = flat(found)
         vector = torch.as_tensor(self.rng.normal(size=len(gradient)), dtype=gradient.dtype)
         value, residual = 0.0, 0.0
         for _ in range(rounds):
             vector = vector / vector.norm()
-            image = self._times_hessian(gradient, vector)
+            image = self._times_hessian(samples, gradient, vector)
             value = float(vector @ image)
             residual = float((image - value * vector).norm())
             if residual <= tolerance * abs(value) or float(image.norm()) == 0.0:
@@ -129,11 +136,36 @@ class LocalLoss:
             raise ModelError(f"task {self.task.name}: the curvature at node {node} is not finite; look at its data")
         return abs(value), residual
 
-    def _times_hessian(self, gradient: Tensor, vector: Tensor) -> Tensor:
-        found = torch.autograd.grad(
-            gradient @ vector, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-        return flat(found)
+    def _times_hessian(self, samples: np.ndarray, gradient: Tensor, vector: Tensor) -> Tensor:
+        """H·vector; by differences where torch can derive an operation once only: it says so, or gives nothing."""
+        try:
+            found = flat(
+                torch.autograd.grad(
+                    gradient @ vector, self.parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
+            )
+        except (NotImplementedError, RuntimeError):
+            return self._difference(samples, vector)
+        return found if float(found.norm()) > 0.0 else self._difference(samples, vector)
+
+    def _difference(self, samples: np.ndarray, vector: Tensor) -> Tensor:
+        """H·vector from gradients on both sides of the model."""
+        size = torch.sqrt(sum(p.detach().square().sum() for p in self.parameters))  # type: ignore[arg-type]
+        step = APART * max(1.0, float(size)) / float(vector.norm())
+        ahead = self._gradient_at(samples, step * vector)
+        return (ahead - self._gradient_at(samples, -step * vector)) / (2 * step)
+
+    def _gradient_at(self, samples: np.ndarray, away: Tensor) -> Tensor:
+        before = [p.detach().clone() for p in self.parameters]
+        try:
+            with torch.no_grad():
+                for parameter, piece in zip(self.parameters, away.split([p.numel() for p in before]), strict=True):
+                    parameter.add_(piece.view_as(parameter))
+            return self.gradient(samples, "beside the model")
+        finally:
+            with torch.no_grad():
+                for parameter, old in zip(self.parameters, before, strict=True):
+                    parameter.copy_(old)
 
 
 def pieces(samples: np.ndarray) -> list[np.ndarray]:

@@ -10,17 +10,17 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.text import Text
-
 from walktalk.api.waiting import getting_ready
+from walktalk.core.lazy import later
 
 if TYPE_CHECKING:  # the command line says that it gets ready before it imports any of these
+    from rich import console, live, progress, text
+
     from walktalk.report.figures import Algorithms
     from walktalk.studies import Progress as Report
     from walktalk.studies import StudySpec
+else:
+    console, live, progress, text = (later(f"rich.{name}") for name in ("console", "live", "progress", "text"))
 
 # -- How far a study is, in words --------------------------------------------------------------------------------------
 
@@ -105,28 +105,28 @@ def shown_progress(name: str, algorithms: Algorithms | None = None) -> Iterator[
         name: The study's name.
         algorithms: what they say of themselves; their labels say it if left out.
     """
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    screen = console.Console(stderr=True)
+    if not screen.is_terminal:
         yield Lines(name, algorithms)
         return
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("iterations"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
+    bar = progress.Progress(
+        progress.TextColumn("[bold]{task.description}"),
+        progress.BarColumn(bar_width=None),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("iterations"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+        console=screen,
         expand=True,
     )
-    live = Live(bar, console=console, refresh_per_second=8)
+    shown = live.Live(bar, console=screen, refresh_per_second=8)
     with ExitStack() as waiting:
         waiting.enter_context(getting_ready(name))
         try:
-            yield Bar(name, bar, live, waiting, algorithms)
+            yield Bar(name, bar, shown, waiting, algorithms)
         finally:
-            live.stop()  # does nothing where it never started
+            shown.stop()  # does nothing where it never started
 
 
 class Bar:
@@ -137,11 +137,16 @@ class Bar:
     """
 
     def __init__(
-        self, name: str, bar: Progress, live: Live, waiting: ExitStack, algorithms: Algorithms | None = None
+        self,
+        name: str,
+        bar: progress.Progress,
+        shown: live.Live,
+        waiting: ExitStack,
+        algorithms: Algorithms | None = None,
     ) -> None:
         self.algorithms = algorithms
         self.bar = bar
-        self.live = live
+        self.live = shown
         self.waiting = waiting  # ends when the bar begins
         self.task = bar.add_task(name, total=None)
 
@@ -152,9 +157,9 @@ class Bar:
         for words in report.words:
             self.live.console.print(words, style="bold red", highlight=False, soft_wrap=True)
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
-        below = [Text(" · ".join(where(report)), style="dim", overflow="ellipsis", no_wrap=True)]
-        below += [Text(losses_in_words(report, self.algorithms), style="dim")] if report.loss else []
-        self.live.update(Group(self.bar, *below))
+        below = [text.Text(" · ".join(where(report)), style="dim", overflow="ellipsis", no_wrap=True)]
+        below += [text.Text(losses_in_words(report, self.algorithms), style="dim")] if report.loss else []
+        self.live.update(console.Group(self.bar, *below))
 
 
 class Lines:

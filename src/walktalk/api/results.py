@@ -10,14 +10,14 @@ from functools import cached_property
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from walktalk.api.training import errors_name_arguments
 from walktalk.core.errors import StudyError, suggestion
+from walktalk.core.lazy import later
 from walktalk.learning import Trainer
 from walktalk.records import (
     RUN_COLUMNS,
@@ -29,11 +29,18 @@ from walktalk.records import (
     read_trace,
     write_text,
 )
-from walktalk.report import judged_at, latex, numbers, open_study, page_html, page_parts, results_table, write_report
-from walktalk.report.figures import Axis, curves, with_unit
 from walktalk.studies import Foundation, RunRecord, StudyResult, summarize
 from walktalk.studies.results import save_model, study_result, trace_columns, write_run
 from walktalk.studies.spec import dump_spec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from walktalk import report
+    from walktalk.report import figures
+    from walktalk.report.figures import Axis
+else:  # half a second each, after the run, for those who look at it
+    pd, report, figures = later("pandas"), later("walktalk.report"), later("walktalk.report.figures")
 
 # From runs in memory to a study's folder and to a page.
 
@@ -59,7 +66,7 @@ def save_study(
             write_run(here, run.record, run.trainer)
         study_result(base.spec, [run.record for run in runs], place, runs[0].engine, runs[0].trainer)
     if figures:
-        write_report(folder, base)
+        report.write_report(folder, base)
     return Path(folder)
 
 
@@ -72,11 +79,11 @@ def page_of(base: Foundation, runs: Sequence[Run], path: str | PathLike[str]) ->
     """Write the page alone; what it would link to is not there, so it has no such links."""
     with tempfile.TemporaryDirectory() as folder:
         save_study(base, runs, Path(folder) / base.spec.name, figures=False)
-        parts = page_parts(open_study(Path(folder) / base.spec.name, base))
+        parts = report.page_parts(report.open_study(Path(folder) / base.spec.name, base))
         sections = {name: html for name, html in parts.sections.items() if name not in ("records", "repeat")}
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, page_html(parts._replace(sections=sections)))
+        write_text(target, report.page_html(parts._replace(sections=sections)))
     return target
 
 
@@ -104,14 +111,14 @@ def facts_of(base: Foundation, record: RunRecord) -> dict[str, str]:
     """What a person wants to know first of a run."""
     last = record.history[-1]
     found = {"task": base.spec.task.title, "graph": base.graph.name, "iterations": f"{last.iteration:,}"}
-    found |= {"time": with_unit("time", last.time), "sent": with_unit("bits", last.bits)}
+    found |= {"time": figures.with_unit("time", last.time), "sent": figures.with_unit("bits", last.bits)}
     found["loss"] = f"{last.train_loss:.4g}"
     return found if math.isnan(last.test_accuracy) else {**found, "accuracy": f"{100 * last.test_accuracy:.1f} %"}
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
     """A summary with a line for each algorithm, for a prompt."""
-    table = results_table(summary)
+    table = report.results_table(summary)
     cells = [table.head, *([cell.text for cell in row] for row in table.rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(table.head))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -120,7 +127,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
 
 def summary_html(summary: Mapping[str, Any]) -> str:
     """A summary as an HTML table, the best of each column in bold."""
-    table = results_table(summary)
+    table = report.results_table(summary)
     head = "".join(f"<th {CELL}>{escape(name)}</th>" for name in table.head)
     rows = "".join(
         "<tr>" + "".join(f"<td {CELL}>{_cell(cell.text, cell.best)}</td>" for cell in row) + "</tr>"
@@ -244,7 +251,7 @@ class Run:
         Args:
             x: Along what: "iteration", "time" or "bits".
         """
-        return curves({self.title: self.history}, x)
+        return figures.curves({self.title: self.history}, x)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `model.safetensors`, whose tensors are those of the module's own state dict, history and trace.
@@ -335,7 +342,7 @@ class Compared:
     @property
     def table(self) -> pd.DataFrame:
         """The numbers of the printed table: a row for each algorithm, means and σ; `.to_csv("table.csv")` keeps it."""
-        return numbers(self.summary)
+        return report.numbers(self.summary)
 
     def latex(
         self, columns: Sequence[str] | None = None, *, target: float | None = None, significance: float | None = None
@@ -348,7 +355,8 @@ class Compared:
             significance: From which on a difference is called clear; 0.95 if left out.
         """
         summary = self.summary if target is None else summarize(self.history, self.base.spec, target=target)
-        return latex(results_table(judged_at(summary, significance), further=True, columns=columns))
+        table = report.results_table(report.judged_at(summary, significance), further=True, columns=columns)
+        return report.latex(table)
 
     def plot(self, x: Axis = "iteration") -> Any:
         """Loss and accuracy of all algorithms as a matplotlib figure, mean ± σ over repetitions.
@@ -356,7 +364,7 @@ class Compared:
         Args:
             x: Along what: "iteration", "time" or "bits".
         """
-        return curves(self.history, x, algorithms=self.base.spec.described)
+        return figures.curves(self.history, x, algorithms=self.base.spec.described)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the whole study: specification, history, summary, every run, figures and page; the folder.
@@ -377,7 +385,7 @@ class Compared:
             return page_of(self.base, self.runs, path)
         if self.folder is None:
             raise StudyError("report: this comparison has no folder; say where its page goes, report('mine.html')")
-        return write_report(self.folder, self.base)
+        return report.write_report(self.folder, self.base)
 
     def __repr__(self) -> str:
         return summary_text(self.summary)

@@ -34,7 +34,6 @@ from walktalk.core.seeds import Seed
 from walktalk.core.settings import misfit
 from walktalk.learning import Task, tasks
 from walktalk.records import folder_name
-from walktalk.report import write_report
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import (
@@ -61,9 +60,10 @@ from walktalk.studies.spec import (
 )
 
 if TYPE_CHECKING:
-    from walktalk import advisor
+    from walktalk import advisor, report
 else:
     advisor = later("walktalk.advisor")  # a second, for those who ask for advice
+    report = later("walktalk.report")
 
 
 @lists_keywords(TrainKeywords, Training, RunOptions)
@@ -295,7 +295,7 @@ def run_to_end(base: Foundation, options: RunOptions, audience: Audience) -> Stu
     for note in result.summary.get("notes", ()):
         warnings.warn(note, stacklevel=CALLER)
     if result.folder is not None:
-        write_report(result.folder, base)
+        report.write_report(result.folder, base)
     return result
 
 

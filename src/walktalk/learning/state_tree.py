@@ -376,9 +376,10 @@ class MergedStates:
 
     def refusal(self, label: str) -> str:
         """What is said of an algorithm that adds up other things than models."""
+        others = "multi_walk or async_gossip" if self.has_distances else "multi_walk"
         return (
-            f"merge: {label} adds up more than whole models, which only numbers can be; take multi_walk or "
-            "async_gossip, or give a state that is a tree of float arrays, without merge and room"
+            f"merge: {label} adds up more than whole models, which only numbers can be; take {others}, or give a state "
+            "that is a tree of float arrays, without merge and room"
         )
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:

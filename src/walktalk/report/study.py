@@ -8,28 +8,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 
 from walktalk.core.errors import SpecError, StudyError, UserError
+from walktalk.core.lazy import later
 from walktalk.core.plugins import plugins_may_be_absent
 from walktalk.graphs import Changing, Graph
-from walktalk.learning import Task
 from walktalk.protocols import Described
 from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
 from walktalk.report import figures
-from walktalk.studies import (
-    Foundation,
-    StudySpec,
-    algorithms_of,
-    build_graph,
-    build_task,
-    load_spec,
-    read_sites,
-    summarize,
-)
+from walktalk.studies import StudySpec, algorithms_of, load_spec, read_sites, summarize
+
+if TYPE_CHECKING:
+    from walktalk.learning import Task
+    from walktalk.studies import Foundation, planning
+else:
+    planning = later("walktalk.studies.planning")  # and torch with it, which tables do without
 
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 
@@ -128,7 +125,7 @@ class Study:
     @cached_property
     def graph(self) -> Graph:
         """The network; a cluster's nodes have their names."""
-        graph, cluster = build_graph(self.spec) if self.base is None else self.base.graph, self.cluster
+        graph, cluster = planning.build_graph(self.spec) if self.base is None else self.base.graph, self.cluster
         if cluster is None:
             return graph
         names = [str(node["name"]) for node in cluster["nodes"]]
@@ -156,7 +153,7 @@ class Study:
         """What was learned, its data split as when it ran; that of a cluster is at its nodes, and nowhere else."""
         if self.cluster is not None:
             raise StudyError(f"{self.folder.path}: the data of a cluster stays at its nodes, so it cannot be drawn")
-        return build_task(self.spec, self.graph.nodes) if self.base is None else self.base.task()
+        return planning.build_task(self.spec, self.graph.nodes) if self.base is None else self.base.task()
 
     @property
     def aggregator(self) -> int | None:

@@ -188,7 +188,8 @@ def loop(
         samples: How many samples a node's data has; its length if left out, of a tuple or dictionary that of its first
             entry.
         merge: `merge(states, weights)` makes one state of several, where a mean of their numbers means nothing: trees
-            of boosting, components of a mixture in any order. Only algorithms that average whole models can use it.
+            of boosting, components of a mixture in any order. Only algorithms that average whole models can use it:
+            `multi_walk`, and for states of fixed shapes `async_gossip`.
         room: Bytes that a state may take at most, where it is not a tree of numbers of fixed shapes. A model on the
             wire counts as so many.
         memory: What your optimizer remembers between two trainings, a tree as `state` is: `step` is given it as

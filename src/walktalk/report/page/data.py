@@ -5,19 +5,21 @@ from __future__ import annotations
 import colorsys
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from walktalk.core.errors import UserError
 from walktalk.graphs import Graph
-from walktalk.learning import Task
 from walktalk.protocols import Described
 from walktalk.records import HistoryRow
 from walktalk.report import figures
 from walktalk.report.figures import AXES, is_share, mean_curve
 from walktalk.report.study import Study
+
+if TYPE_CHECKING:
+    from walktalk.learning import Task
 
 MOST_NODES = 3000  # beyond, a drawing is a grey blot
 MOST_EDGES = 6000

@@ -10,7 +10,7 @@ from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from string import Template
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from walktalk.core.errors import UserError
 from walktalk.protocols import known
@@ -34,7 +34,10 @@ from walktalk.report.replay import runs_data
 from walktalk.report.results import PROBABLE, is_contest, verdict
 from walktalk.report.settings import repeat_command
 from walktalk.report.study import Study, draw_all, open_study
-from walktalk.studies import COST_RULE, Foundation
+from walktalk.studies import COST_RULE
+
+if TYPE_CHECKING:
+    from walktalk.studies import Foundation
 
 # -- what a study's page holds: data for its script, and sections that need none --------------------------------------
 

@@ -161,6 +161,10 @@ class Player(Generic[Content]):
     def _kill(self, row: TraceRow) -> None:
         self.interpreter.output.node_dies(row.node)
 
+    def _left_for_good(self, row: TraceRow) -> None:
+        """Whoever writes it down, it is about its peer."""
+        self.interpreter.output.node_dies(row.peer)
+
 
 _PLAYED: Mapping[str, Any] = {
     "train": Player._train,
@@ -180,6 +184,7 @@ _PLAYED: Mapping[str, Any] = {
     "rejoined": Player._rejoined,
     "record": Player._record,
     "kill": Player._kill,
+    "left_for_good": Player._left_for_good,
 }
 
 

@@ -14,18 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 from walktalk.core.errors import UserError
 from walktalk.core.lazy import later
-from walktalk.learning import Trainer
 from walktalk.records import write_text
-from walktalk.studies.planning import RunRecord
 
 if TYPE_CHECKING:
     import pandas as pd
+    import torch
+
+    from walktalk.learning import Trainer
+    from walktalk.studies.planning import RunRecord
 else:
-    pd = later("pandas")
+    pd, torch = later("pandas"), later("torch")  # who only reads the table does without the second
 
 MOST = 200  # nodes; nobody reads a table of more, and measuring each by itself takes as long as a study of many
 MOST_MODELS = 30  # nodes, above which own models are not measured at every site: as many times as there are sites

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
 from walktalk import learning
 from walktalk.core.errors import ModelError, SettingError, SpecError, suggestion
+from walktalk.core.lazy import later
 from walktalk.core.settings import complete, misfit, shown
 from walktalk.graphs import SITE_PRESETS, TOPOLOGIES, default_nodes, known_as, topology_settings
 from walktalk.learning import tasks
 from walktalk.runtimes.simulator import Fault
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = later("torch")
 
 
 class Section(BaseModel):

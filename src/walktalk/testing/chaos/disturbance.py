@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walktalk.core.errors import StudyError
+from walktalk.core.wall_clock import shift_wall_clock
 from walktalk.graphs import Graph
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import STATUS, Cluster, EventLog, Fleet, JoinRequest, Node, Place, ask_everyone
@@ -73,26 +74,23 @@ def _log_to(path: Path) -> None:
 
 
 def shift_clock(path: Path) -> None:
-    """Shifts the clock: from now on the time of day in this process is ahead by what the file says, 0 where there
-    is none.
+    """Shift the clock: from now on the time of day in this process is ahead by what a file says, 0 where there is none.
 
-    That is the clock of Python's `time`, the only one of its machine that a node ever asks; Zenoh's own threads, and
-    checks of certificates, see the true one.
+    It is what nodes ask for wherever they need it (`core.wall_clock`), for certificates too. Zenoh's own threads see
+    the true one.
     """
-    true, true_ns, monotonic = time.time, time.time_ns, time.monotonic
     known = [0.0, -1.0]  # seconds ahead, and when the file was read
 
     def ahead() -> float:
-        if monotonic() > known[1] + LOOK_EVERY:
+        if time.monotonic() > known[1] + LOOK_EVERY:
             try:
                 known[0] = float(path.read_text())
             except (OSError, ValueError):
                 known[0] = 0.0
-            known[1] = monotonic()
+            known[1] = time.monotonic()
         return known[0]
 
-    time.time = lambda: true() + ahead()
-    time.time_ns = lambda: true_ns() + int(1e9 * ahead())
+    shift_wall_clock(ahead)
 
 
 # -- What is done to the nodes in a round, one fault after the other; a few last while others come ---------------------
@@ -100,7 +98,7 @@ def shift_clock(path: Path) -> None:
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
 SHADOWS = ".disks"  # the folder of what is safe on nodes' disks
 FOLDER = "chaos"  # the folder of its own event log, beside those of the nodes
-MEETING = 20.0  # seconds that the halves of a split network have to find each other again
+MEETING = 40.0  # seconds that the halves of a split network, or a deaf node and the others, have to find each other
 JUDGED = "judged"  # in that event log: from here on
 ENOUGH = 200  # trainings before anything is judged, half of what an idle machine does
 MEASURED = 600  # and while the loss is measured: its mean over fewer differs by up to 8 % between undisturbed runs

@@ -99,6 +99,7 @@ def be_deaf(disturbance: Disturbance, fault: ChaosFault) -> None:
         _switched(disturbance, DEAF, "{} acknowledges nothing", UNHEARD)
     else:
         _switched(disturbance, MUTE, "the algorithm of {} hears nothing", 2 * disturbance.plan.away)
+    disturbance.wait_until_all_met()  # it is asked again after 20 s
 
 
 def _switched(disturbance: Disturbance, what: str, words: str, seconds: float) -> None:

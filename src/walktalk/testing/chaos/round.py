@@ -30,6 +30,7 @@ from walktalk.testing.chaos.disturbance import FOLDER, JUDGED, Disturbance
 from walktalk.testing.chaos.injectors import inject
 from walktalk.testing.chaos.plan import ChaosPlan
 from walktalk.testing.chaos.verdict import (
+    BEGINNINGS,
     LedgerCheck,
     Left,
     Verdict,
@@ -80,7 +81,7 @@ def _verdict(plan: ChaosPlan, seed: int, ready: Preparation, done: Disturbance) 
     trace = by_data([read_event_log(folder / name) for name in (*names, FOLDER)], done.stands_for)
     end = next(row.time for row in reversed(trace) if row.event == "chaos_over")
     judged = next(row.time for row in reversed(trace) if row.event == JUDGED)
-    ledger = LedgerCheck(run.setup.protocol, plan.nodes, sum(row.event == "train" for row in trace)).play(trace)
+    ledger = LedgerCheck(run.setup.protocol, plan.nodes, sum(row.event in BEGINNINGS for row in trace)).play(trace)
     ledger.judge()
     left = what_is_left(
         roster_on_disk(done.cluster, done.graph), {done.names[node]: done.number(node) for node in done.members()}

@@ -270,6 +270,10 @@ class LedgerCheck(Ledger):
 # -- What the trace of a round says: who took part, how many walks there are, how soon failures were mended -----------
 
 
+BEGINNINGS = ("train", "differentiate")
+"""Events with which a training begins."""
+
+
 def taking_part(trace: list[TraceRow], start: float, end: float) -> set[int]:
     """Nodes that took somebody's model in this time: whoever is cut off, hung or forgotten does not."""
     return {row.node for row in trace if row.event == "receive" and row.slot and start < row.time < end}
@@ -292,7 +296,7 @@ def copies_of_walks(trace: list[TraceRow], start: float, end: float) -> tuple[in
                 nodes.discard(row.node)
         elif row.node in dead:
             continue
-        elif row.event == "train":
+        elif row.event in BEGINNINGS:
             others = busy.setdefault(row.walk, set())
             copies += start < row.time < end and bool(others - {row.node})
             others.add(row.node)

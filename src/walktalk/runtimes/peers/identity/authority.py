@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from walktalk.core.errors import SpecError, UnavailableError, UserError
+from walktalk.core.wall_clock import wall_moment
 from walktalk.records import make_folder, move
 from walktalk.runtimes.peers.identity.certificates import (
     AUTHORITY,
@@ -277,7 +278,7 @@ def _issue(
     places: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
     """Make a certificate; without an issuer and places it is the authority's own."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = wall_moment()
     end = now + datetime.timedelta(days=days)
     constraints = x509.BasicConstraints(ca=places is None, path_length=0 if places is None else None)
     builder = (

@@ -31,6 +31,7 @@ from cryptography.x509.oid import NameOID
 
 from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.core.untrusted import Refused, reading
+from walktalk.core.wall_clock import wall_moment
 from walktalk.records import replacing, write_text
 
 GENERATION = "~"
@@ -181,7 +182,7 @@ class Revocations:
         """When this certificate was revoked; None where it holds."""
         if certificate.serial_number not in self.serials and common_name(certificate) not in self.names:
             return None
-        return self.names.get(common_name(certificate), datetime.datetime.now(datetime.timezone.utc))
+        return self.names.get(common_name(certificate), wall_moment())
 
     def accepted(self, name: str) -> list[str]:
         """The common names that may speak for a node."""
@@ -266,7 +267,7 @@ def make_list(
     key: ec.EllipticCurvePrivateKey,
 ) -> x509.CertificateRevocationList:
     """Make a list with these in addition to those of the one before (in PEM form, the authority's own)."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = wall_moment()
     old = x509.load_pem_x509_crl(before) if before is not None else None
     number = old.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number if old is not None else 0
     builder = (
@@ -451,13 +452,13 @@ def outlook(files: Credentials, now: datetime.datetime | None = None) -> Validit
 
 def judge(until: datetime.datetime, which: Path, now: datetime.datetime | None = None) -> Validity:
     """What is to be said of a certificate that ends at this moment."""
-    days = (until - (now or datetime.datetime.now(datetime.timezone.utc))) // datetime.timedelta(days=1)
+    days = (until - (now or wall_moment())) // datetime.timedelta(days=1)
     return Validity(until, days, "expired" if days < 0 else "soon" if days < SOON else "good", which)
 
 
 def check_dates(path: Path, certificate: x509.Certificate) -> None:
     """Raise a `SpecError` where a certificate does not hold now."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = wall_moment()
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > last:
         raise SpecError(f"certificates: {path} expired on {last:%Y-%m-%d}; renew it: {RENEW}")

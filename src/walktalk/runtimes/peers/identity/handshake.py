@@ -29,6 +29,7 @@ from torch import Tensor
 
 from walktalk.core.errors import StudyError
 from walktalk.core.untrusted import Limits, parsed_json, shown
+from walktalk.core.wall_clock import wall_nanoseconds
 from walktalk.records import write_text
 
 HELLO_KIND = "hello"
@@ -141,7 +142,7 @@ NAME = "life"
 
 def next_life(folder: Path) -> int:
     """The number of a new life: one more than the last in this folder, and no less than the time in nanoseconds."""
-    life = time.time_ns()
+    life = wall_nanoseconds()
     with suppress(OSError, ValueError):
         life = max(life, int((folder / NAME).read_text()) + 1)
     remember_life(folder, life)

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from walktalk.core.errors import UserError
+from walktalk.core.wall_clock import wall_moment
 from walktalk.records import write_text
 from walktalk.runtimes.peers.identity.certificates import (
     REVOKED_FILE,
@@ -163,7 +164,7 @@ class Renewal:
 
     def _waits(self) -> bool:
         """Whether to leave connections as they are, for the sake of neighbours that would be refused now."""
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = wall_moment()
         over = {name for name, end in self._ends.items() if end < now}
         there, missing = self._there()
         lost = ", ".join(sorted(over.intersection(there)))

@@ -11,7 +11,6 @@ Without certificates nothing is signed, and everybody is believed.
 from __future__ import annotations
 
 import base64
-import datetime
 import hashlib
 import struct
 from collections.abc import Callable, Iterable
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from walktalk.core.errors import SpecError
 from walktalk.core.untrusted import reading
+from walktalk.core.wall_clock import wall_moment
 from walktalk.runtimes.peers.identity.certificates import (
     LONGEST_CHAIN,
     Credentials,
@@ -107,7 +107,7 @@ def certificate_in(signed: Signed) -> x509.Certificate:
 
 def _check_issued(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> None:
     """Whether it was ever valid is enough: a member does not cease to be one when its certificate runs out."""
-    if datetime.datetime.now(datetime.timezone.utc) < certificate.not_valid_before_utc:
+    if wall_moment() < certificate.not_valid_before_utc:
         raise ValueError("its certificate is not valid yet; are the clocks right?")
     if not is_issued_by(certificate, authorities, []):
         raise ValueError(f"the certificate of {common_name(certificate)!r} is of another authority")

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from walktalk.core.errors import SpecError, StudyError
+from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import INITIAL, Rejoined
 from walktalk.records import load_checkpoint, make_folder, save_checkpoint
 from walktalk.runtimes.peers.identity.handshake import differences_of_the_past
@@ -120,7 +121,7 @@ class Checkpoints:
             self.failure = getattr(error, "strerror", None) or str(error)
             log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
             return False
-        self.saved_at, self.failure = time.time(), ""
+        self.saved_at, self.failure = wall_seconds(), ""
         return True
 
     def load(self) -> Kept | None:

@@ -29,6 +29,7 @@ from typing import IO, Any, NamedTuple
 from torch import Tensor
 
 from walktalk.core.errors import StudyError
+from walktalk.core.wall_clock import wall_nanoseconds, wall_seconds
 from walktalk.records import TraceRow, load_checkpoint, make_folder, move, save_checkpoint
 from walktalk.runtimes.peers.node.roster import MEMBERS_FILE
 from walktalk.runtimes.peers.wire.session import PIECE
@@ -225,7 +226,7 @@ class FileServer:
     def _write(self, file: str, model: Tensor, facts: dict[str, Any]) -> None:
         assert self._named is not None
         weights = {name: tensor.detach().clone() for name, tensor in self._named(model).items()}
-        save_checkpoint(self._folder / file, weights, {**facts, "moment": time.time()})
+        save_checkpoint(self._folder / file, weights, {**facts, "moment": wall_seconds()})
 
     def _piece(self, name: str, start: int) -> bytes:
         if not FILES.fullmatch(name) or start < 0:
@@ -239,7 +240,7 @@ def archive_earlier_run(folder: Path) -> None:
     """Move what an earlier run has left into a folder of its own, so that it is not taken for this one's."""
     left = [*event_log_files(folder), *folder.glob("*.safetensors"), *folder.glob(MEMBERS_FILE)]
     if left:
-        aside = folder / EARLIER / str(time.time_ns())
+        aside = folder / EARLIER / str(wall_nanoseconds())
         make_folder(aside)
         for path in left:
             move(path, aside / path.name)

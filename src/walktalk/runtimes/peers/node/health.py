@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import datetime
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from walktalk.core.wall_clock import wall_seconds
 from walktalk.runtimes.peers.identity.handshake import duplicate_name
 from walktalk.runtimes.peers.node.checkpoints import Memory
 from walktalk.runtimes.peers.node.members import Members
@@ -172,7 +172,7 @@ class Health:
     def checkpoint_age(self) -> float | None:
         """Seconds since the last checkpoint of this life; None where there is none."""
         saved = self.memory.checkpoints.saved_at
-        return None if saved is None else max(0.0, time.time() - saved)
+        return None if saved is None else max(0.0, wall_seconds() - saved)
 
     @property
     def certificate_warning(self) -> int | None:

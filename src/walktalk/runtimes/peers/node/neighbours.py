@@ -176,6 +176,8 @@ class Neighbours:
         elif self._lives.get(peer) != life or peer not in self.alive:
             self._proofs[peer] = bytes.fromhex(hello.life)
             self._welcome(peer, life, hello.knows)
+        elif not hello.met:
+            self._link.forget(peer)  # it had left this node out, and given up what it waited for an answer to
         if not hello.met:
             self._say_hello(peer)  # it has not heard ours
 

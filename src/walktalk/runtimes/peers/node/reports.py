@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from walktalk.core.errors import StudyError
+from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, make_folder, sync_folder, write_bytes
 from walktalk.runtimes.peers.node.event_log import event_log_files, name_of_part, part_of_life
@@ -172,7 +173,7 @@ class EventLog:
         lost, self._lost = self._lost, 0
         if lost:
             log.warning("%s: %d lines are missing: the disk was full", self._path, lost)
-            self.write(TraceRow(time.time(), -1, "missing", number=lost))
+            self.write(TraceRow(wall_seconds(), -1, "missing", number=lost))
 
     def _write(self, data: bytes) -> bool:
         """Write bytes; whether all of it was written. Of what was not, nothing is left in the file."""

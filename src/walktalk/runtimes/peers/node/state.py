@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from walktalk.core.seeds import Seed
+from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import Differentiate, NetworkView, Protocol, Train
 from walktalk.runtimes.peers.node.roster import Roster
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM, Endpoint
@@ -67,7 +68,7 @@ class Clock:
         self.behind = 0.0  # seconds that the run had lasted when this node began
         self._timers: dict[str, float] = {}
         self._asked = time.monotonic()  # when the loop looked at it last
-        self._began, self._wall = self._asked, time.time()
+        self._began, self._wall = self._asked, wall_seconds()
 
     def begin(self) -> None:
         """Let time count from now on. The time of day was asked for once: one life, one clock."""

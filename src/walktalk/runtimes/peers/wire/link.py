@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from walktalk.core.untrusted import shown
+from walktalk.core.wall_clock import wall_nanoseconds
 from walktalk.runtimes.peers.identity.handshake import DuplicateNames, duplicate_name
 from walktalk.runtimes.peers.wire.connections import ConnectionEvents, Connections
 from walktalk.runtimes.peers.wire.messages import (
@@ -83,7 +84,7 @@ class Link:
         """
         self.limits, self.listener = limits, listener
         self.traffic = Traffic()
-        self.incarnation = time.time_ns() if incarnation is None else incarnation
+        self.incarnation = wall_nanoseconds() if incarnation is None else incarnation
         self.duplicate_names = DuplicateNames(self.incarnation)
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet handled by the node

@@ -7,6 +7,7 @@ other is. A message is a line of JSON; a model is numbers in memory that both ha
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import socket
@@ -15,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -182,7 +182,7 @@ class SharedMemory:
             self.descriptor = -1
 
 
-PIECE = 1 << 18  # numbers that are copied and looked at while they are in the processor's cache
+PIECE = 1 << 19  # numbers that are copied and looked at while they are in the processor's cache
 
 
 def copied(into: Tensor, numbers: Tensor) -> bool:
@@ -195,5 +195,5 @@ def copied(into: Tensor, numbers: Tensor) -> bool:
         piece = into[start : start + PIECE]
         if flat is not into:
             piece.copy_(flat[start : start + PIECE])
-        finite = finite and bool(np.isfinite(float(torch.dot(piece, piece))))
-    return finite or bool(torch.isfinite(into[: len(flat)]).all())  # squares may be too large where numbers are not
+        finite = finite and math.isfinite(float(piece.sum()))
+    return finite or bool(torch.isfinite(into[: len(flat)]).all())  # a sum may be too large where numbers are not

@@ -1,4 +1,4 @@
-"""A plain loop, a Lightning trainer and trainers of Hugging Face take turns with the models that come to a node."""
+"""Models that come to a node visit a plain loop, a Lightning trainer, and trainers of Hugging Face and TRL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import walktalk.torch
 from tests.peers.test_site import OneNode, work
 from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import tasks
-from walktalk.torch import Turns, start_file, write_start
+from walktalk.torch import Visits, start_file, write_start
 
 START = {"weight": torch.full((1, 3), 2.0), "bias": torch.zeros(1)}
 
@@ -55,11 +55,11 @@ class StandIn:
         self.shares.append(share)
 
 
-def visits(count: int = 3, tensors: Mapping[str, Tensor] = START, **more: Any) -> list[Any]:
+def stand_ins(count: int = 3, tensors: Mapping[str, Tensor] = START, **more: Any) -> list[Any]:
     return [StandIn({name: one + k for name, one in tensors.items()}, **more) for k in range(count)]
 
 
-def trained(module: nn.Module, turns: Turns, most: int = 100) -> int:
+def trained(module: nn.Module, visits: Visits, most: int = 100) -> int:
     """A loop as people write it; how many steps it made."""
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     for step in range(1, most + 1):
@@ -67,15 +67,15 @@ def trained(module: nn.Module, turns: Turns, most: int = 100) -> int:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if not turns.step(loss=loss, samples=4, auc=step):
+        if not visits.step(loss=loss, samples=4, auc=step):
             return step
     return most
 
 
 def test_a_plain_loop_trains_each_model_for_as_many_steps_as_the_study_says():
-    given, module = visits(), nn.Linear(3, 1)
-    turns = Turns(given, module=module)
-    assert trained(module, turns) == 1 + 3 * 2  # the first only waits for a model
+    given, module = stand_ins(), nn.Linear(3, 1)
+    visits = Visits(given, module=module)
+    assert trained(module, visits) == 1 + 3 * 2  # the first only waits for a model
     for k, visit in enumerate(given):
         begun = nn.Linear(3, 1)
         begun.load_state_dict({name: one + k for name, one in START.items()})
@@ -91,18 +91,18 @@ def test_a_plain_loop_trains_each_model_for_as_many_steps_as_the_study_says():
         assert visit.given["samples"] == 8
         assert visit.given["metrics"]["train_loss"] == pytest.approx(sum(losses) / 2)
         assert visit.given["metrics"]["auc"] == 3 + 2 * k  # the last that was measured in it
-    assert turns.over
-    assert not turns.step()
+    assert visits.over
+    assert not visits.step()
 
 
-def test_a_loop_of_its_own_is_one_turn_each():
-    given, module = visits(steps=7), nn.Linear(3, 1)
+def test_a_loop_of_its_own_is_one_visit_each():
+    given, module = stand_ins(steps=7), nn.Linear(3, 1)
     seen = []
-    for turns in Turns(given, module=module):
+    for visits in Visits(given, module=module):
         seen.append(module.bias.item())
         with torch.no_grad():
             module.bias += 1
-        turns.report(auc=0.5, name="no number")
+        visits.report(auc=0.5, name="no number")
     assert seen == [0.0, 1.0, 2.0]
     assert [float(visit.back["bias"]) for visit in given] == [1.0, 2.0, 3.0]
     assert [visit.given["metrics"] for visit in given] == [{"auc": 0.5}] * 3
@@ -110,10 +110,10 @@ def test_a_loop_of_its_own_is_one_turn_each():
 
 def test_an_optimizer_that_is_handed_over_begins_anew_and_one_that_is_not_stays():
     for handed in (True, False):
-        given, module = visits(2), nn.Linear(3, 1)
+        given, module = stand_ins(2), nn.Linear(3, 1)
         optimizer = torch.optim.Adam(module.parameters(), 0.1)
         seen = []
-        for _ in Turns(given, "", module, optimizer if handed else None):
+        for _ in Visits(given, "", module, optimizer if handed else None):
             seen.append(len(optimizer.state))
             module(torch.ones(1, 3)).sum().backward()
             optimizer.step()
@@ -122,19 +122,19 @@ def test_an_optimizer_that_is_handed_over_begins_anew_and_one_that_is_not_stays(
 
 
 def test_a_script_that_ends_gives_back_what_it_has_done():
-    given, module = visits(steps=5), nn.Linear(3, 1)
-    with Turns(given, module=module) as turns:
-        trained(module, turns, most=3)
+    given, module = stand_ins(steps=5), nn.Linear(3, 1)
+    with Visits(given, module=module) as visits:
+        trained(module, visits, most=3)
     assert given[0].given["steps"] == 2
-    with Turns(visits(1), module=module) as turns:
-        turns.begin()
-        (waits,) = (turns.visit,)
+    with Visits(stand_ins(1), module=module) as visits:
+        visits.begin()
+        (waits,) = (visits.visit,)
     assert waits is not None
     assert waits.skipped  # nothing was trained
 
     def fails() -> None:
-        with Turns(given[1:], module=module) as turns:
-            turns.begin()
+        with Visits(given[1:], module=module) as visits:
+            visits.begin()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -157,12 +157,12 @@ def test_what_is_frozen_does_not_travel(tmp_path):
 
 def test_mistakes_are_told_in_one_line():
     with pytest.raises(DataError, match="steps: 0 is not possible"):
-        Turns([], steps=0)
+        Visits([], steps=0)
     with pytest.raises(DataError, match="nothing is known to train"):
-        Turns(visits()).begin()
+        Visits(stand_ins()).begin()
     spread = nn.Linear(3, 1, device="meta")
     with pytest.raises(DataError, match="weight is spread over several processes"):
-        Turns(visits(), module=spread).begin()
+        Visits(stand_ins(), module=spread).begin()
 
 
 def test_the_first_site_writes_the_file_that_all_begin_with(tmp_path):
@@ -176,7 +176,7 @@ def test_the_first_site_writes_the_file_that_all_begin_with(tmp_path):
     assert start_file(path) is None
 
 
-def test_a_turn_with_a_node_hands_over_what_was_trained(tmp_path):
+def test_a_visit_of_a_node_hands_over_what_was_trained(tmp_path):
     """Over the node's own socket and shared memory."""
 
     class Net(nn.Module):
@@ -189,13 +189,13 @@ def test_a_turn_with_a_node_hands_over_what_was_trained(tmp_path):
 
     node, module = OneNode(tmp_path), Net()
     thread = node.begin(work(node.trainer.initial_row(0)))
-    with Turns(node.site(), module=module) as turns:
-        assert turns.begin()
+    with Visits(node.site(), module=module) as visits:
+        assert visits.begin()
         assert module.x.tolist() == [0.0] * 4
         with torch.no_grad():
             module.x += 0.5
-        assert turns.count(loss=torch.tensor(0.25), samples=6) is False
-        turns.finish()
+        assert visits.count(loss=torch.tensor(0.25), samples=6) is False
+        visits.finish()
         thread.join(10.0)
     node.trainer.close("the test is over")
     (answer,) = node.answers
@@ -220,7 +220,7 @@ def test_without_its_library_an_adapter_says_what_to_install(name, extra, monkey
 # -- Lightning -------------------------------------------------------------------------------------------------------
 
 
-def test_a_lightning_trainer_takes_turns(tmp_path):
+def test_a_lightning_trainer_is_visited(tmp_path):
     lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: walktalk[lightning]")
     from walktalk.lightning import SiteCallback
 
@@ -240,7 +240,7 @@ def test_a_lightning_trainer_takes_turns(tmp_path):
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), 0.01)
 
-    given = visits(3, {f"inside.{name}": one for name, one in START.items()})
+    given = stand_ins(3, {f"inside.{name}": one for name, one in START.items()})
     data = torch.utils.data.TensorDataset(torch.ones(8, 3), torch.zeros(8, 1))
     loader = torch.utils.data.DataLoader(data, 2)
     quiet = {
@@ -286,7 +286,7 @@ def arguments(folder: Path, **more: Any) -> dict[str, Any]:
     return said | {"use_cpu": True, "disable_tqdm": True, "logging_steps": 2, "save_strategy": "no", **more}
 
 
-def test_a_trainer_of_hugging_face_takes_turns(tmp_path):
+def test_a_trainer_of_hugging_face_is_visited(tmp_path):
     model = tiny()
     import transformers
 
@@ -335,7 +335,7 @@ def test_adapters_travel_alone(tmp_path):
 
 
 @pytest.mark.slow  # TRL reads half of its trainers
-def test_a_trainer_of_trl_takes_turns(tmp_path):
+def test_a_trainer_of_trl_is_visited(tmp_path):
     trl = pytest.importorskip("trl", reason="TRL is not installed")
     from walktalk.transformers import SiteCallback
 
