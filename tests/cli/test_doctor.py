@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import socket
@@ -14,9 +13,8 @@ from typer.testing import CliRunner
 
 from walktalk.cli import app
 from walktalk.runtimes.peers import make_certificates
-from walktalk.testing.doctor.checkup import cluster_file
-
-machine = importlib.import_module("walktalk.testing.doctor.checkup")  # the door offers a function of this name
+from walktalk.testing import doctor as machine
+from walktalk.testing.doctor import cluster_file
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:

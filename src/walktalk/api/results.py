@@ -169,7 +169,7 @@ class Run:
 
     @cached_property
     def trace(self) -> pd.DataFrame:
-        """Every event, in order; enough to recompute the run (`walktalk.records.trace` says what the columns mean)."""
+        """Every event, in order; enough to recompute the run (`walktalk.records.history` says what columns mean)."""
         if self.record.trace or self.folder is None:
             return pd.DataFrame(trace_columns(self.record.trace), columns=list(TRACE_COLUMNS))
         return read_trace(StudyFolder(self.folder).run(self.record.label, self.record.repetition).trace)

@@ -60,6 +60,7 @@ MODULES = {
     "walktalk.published.ceca_code": "walktalk.reproduction.published.sorted_mnist",
     "walktalk.published.lost_weights": "walktalk.reproduction.published.relay_sgd",
     "walktalk.records.checkpoint": "walktalk.records.atomic",
+    "walktalk.records.trace": "walktalk.records.history",
     "walktalk.runtimes.meaning": "walktalk.runtimes.semantics",
     "walktalk.screens": "walktalk.transforms.rules",
     "walktalk.seeds": "walktalk.core.seeds",

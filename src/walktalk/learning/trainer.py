@@ -131,8 +131,7 @@ class Trainer:
             entries = self.model.layout.parameters
             parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
             self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, study.lr)
-        self.forms = self._forms(self.data)
-        self._forms_of = {max(batches): self.forms}  # by size of batch
+        self._forms_of = {max(batches): self._forms(self.data)}  # by size of batch
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
         self.evaluator.validate_on(validation)
 
@@ -154,6 +153,11 @@ class Trainer:
     def _forms(self, data: TrainingData) -> TrainingForms:
         stacked = StackedTraining(self.model, self.optimizer, data, self.local_steps)
         return possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
+
+    @property
+    def forms(self) -> TrainingForms:
+        """The forms of training with the largest batches."""
+        return self._forms_of[self.data.sampler.batch_size]
 
     def forms_of(self, batch: int) -> TrainingForms:
         """The forms of training with batches of this size, made when they are first needed."""

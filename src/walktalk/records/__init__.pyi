@@ -20,12 +20,12 @@ from .folder import replacing_files as replacing_files
 from .folder import studies_below as studies_below
 from .history import COLUMNS as COLUMNS
 from .history import RUN_COLUMNS as RUN_COLUMNS
+from .history import TRACE_COLUMNS as TRACE_COLUMNS
 from .history import HistoryRow as HistoryRow
+from .history import TraceRow as TraceRow
+from .history import TraceWriter as TraceWriter
 from .history import frame as frame
 from .history import history_text as history_text
 from .history import read_history as read_history
+from .history import read_trace as read_trace
 from .history import write_history as write_history
-from .trace import TRACE_COLUMNS as TRACE_COLUMNS
-from .trace import TraceRow as TraceRow
-from .trace import TraceWriter as TraceWriter
-from .trace import read_trace as read_trace

@@ -1,7 +1,7 @@
 """Recomputes a run from its trace, in NumPy and float64, sharing no code with the runtimes.
 
-Only the meanings of the trace's events are used (`walktalk.records.trace`), and f_v(x) = ½ (x − b_v)ᵀ diag(a) (x − b_v)
-with plain SGD. What a codec leaves of a model, the codec is asked.
+Only the meanings of the trace's events are used (`walktalk.records.history`), and plain SGD on
+f_v(x) = ½ (x − b_v)ᵀ diag(a) (x − b_v). What a codec leaves of a model, the codec is asked.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from pathlib import Path
 import torch
 
 from walktalk.records import RUN_COLUMNS, HistoryRow, write_history, write_text
-from walktalk.reproduction.published.quasi_global import QG_TABLE
-from walktalk.reproduction.published.relay_sgd import TABLE1, TABLE2
+from walktalk.reproduction.published.relay_sgd import QG_TABLE, TABLE1, TABLE2
 from walktalk.reproduction.published.sorted_mnist import TABLE5
 from walktalk.reproduction.published.table import Changes, Row, Scale, Table, history_of, named, spec_beside
 from walktalk.studies.execution import run_in_groups, sharing

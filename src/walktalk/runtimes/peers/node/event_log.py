@@ -1,6 +1,6 @@
 """A node's trace in its folder, one JSON line an event: which files there are, how they are read and handed out.
 
-The columns are those of `records.trace`. Times are seconds of the wall clock; `number` counts a node's own trainings,
+The columns are those of `records.history`. Times are seconds of the wall clock; `number` counts a node's own trainings,
 and its messages to each neighbour; `key` of `send` and `receive` is the life of the sender, so that no two messages
 are alike even if a node came back. `replaying.merge` makes one trace of all logs, with numbers as the simulator's.
 

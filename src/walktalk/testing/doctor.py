@@ -1,4 +1,7 @@
-"""`checkup`: all that `walktalk doctor` looks at, and what it finds of peers and of a cluster's file."""
+"""What this machine can do for walktalk, and what is missing: each finding with what to do about it.
+
+`checkup` is all that `walktalk doctor` looks at, and what it finds of peers and of a cluster's file.
+"""
 
 from __future__ import annotations
 
