@@ -131,7 +131,7 @@ class Trainer:
             entries = self.model.layout.parameters
             parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
             self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, study.lr)
-        self._forms_of = {max(batches): self._forms(self.data)}  # by size of batch
+        self.forms = self._forms(self.data)
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
         self.evaluator.validate_on(validation)
 
@@ -154,10 +154,10 @@ class Trainer:
         stacked = StackedTraining(self.model, self.optimizer, data, self.local_steps)
         return possible_forms(stacked, self.arithmetic, self.device, self._rows_in_cache != 1)
 
-    @property
-    def forms(self) -> TrainingForms:
-        """The forms of training with the largest batches."""
-        return self._forms_of[self.data.sampler.batch_size]
+    @cached_property
+    def _forms_of(self) -> dict[int, TrainingForms]:
+        """The forms of training by size of batch; at first those with the largest."""
+        return {self.data.sampler.batch_size: self.forms}
 
     def forms_of(self, batch: int) -> TrainingForms:
         """The forms of training with batches of this size, made when they are first needed."""
