@@ -356,7 +356,8 @@ def _measured_name(key: str) -> str:
 
 def _site_row(name: str, samples: int | None, values: Mapping[tuple[str, str], float | None]) -> Html:
     first = tag("th", name, scope="row", data_sort=name)
-    cells = [tag("td", "" if samples is None else f"{samples:,}", data_sort=str(samples or ""))]
+    told = "" if samples is None else f"{samples:,}" if samples else "–"  # nobody need say, where weights are declared
+    cells = [tag("td", told, data_sort=str(samples or ""))]
     for (_, key), value in values.items():
         cells.append(_cell(key)(value))
     return tag("tr", first, *cells)
