@@ -32,7 +32,7 @@ from walktalk.runtimes.stacked import RowTrainer, measured_by
 
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
 MEASURING = 0.05  # of the time may go into them
-LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
+HAND_ON_WITHIN = 1.0  # seconds: a walk that stays put for so long has nowhere to go
 METRIC = "metric:"  # before a name, in the trace of what was measured
 HAND_ON = "hand on"  # timer: walks have waited long enough for a training that hangs
 
@@ -576,9 +576,9 @@ class TrainingControl:
 
     def hand_walks_on(self) -> None:
         """Send every walk that is here to a neighbour, as if its training here had brought nothing."""
-        models = self._models
+        models, end = self._models, time.monotonic() + HAND_ON_WITHIN
         for request in self.queue.give_up():
-            for _ in range(LAZY_STEPS):
+            while time.monotonic() < end:  # where all neighbours are silent it would stay for ever
                 self.queue.give_up()  # it stays here, by the matrix: once more
                 if request.slot not in models.slots or request.walk <= 0:
                     break
