@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two test processes on two cores: a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench clean
+.PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench bench-check clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
@@ -68,6 +68,12 @@ examples: $(READY)
 
 bench: $(READY)
 	$(BIN)/walktalk bench simulator
+
+# Ratios of CPU seconds, this commit's and the one's before it by turns: 1 if one has fallen by more than 5 %.
+BEFORE ?= HEAD~1
+bench-check: export OMP_NUM_THREADS := 1
+bench-check: $(READY)
+	$(BIN)/python benchmarks/ratios.py --against $(BEFORE)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/ratios.py            print them
     OMP_NUM_THREADS=1 python benchmarks/ratios.py --record   write them to benchmarks/recorded.json
+    OMP_NUM_THREADS=1 python benchmarks/ratios.py --against HEAD~1   beside those of a commit (`make bench-check`)
 
 Each ratio is measured in rounds, work and plain code by turns, and the best of each counts: what else runs on a machine
 makes either slower, never faster. `tests/testing/bench/test_ratios.py` fails when one falls by more than 30 %.
@@ -12,6 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -127,12 +131,62 @@ def ratios(rounds: int = ROUNDS) -> dict[str, float]:
     return {name: value / baseline for name, (value, baseline) in best.items()}
 
 
+# -- beside another commit --------------------------------------------------------------------------------------------
+
+LOSS = 0.05  # that is noticed
+TURNS = 4  # of both, one after the other; the best of each counts
+AGAIN = 2  # more turns for what seems slower: this machine may have been
+
+
+def of_code(root: Path) -> dict[str, float]:
+    """The ratios of the code in a folder, measured in a process of its own by this script."""
+    around = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(Path(__file__).resolve()), "--rounds", "1"]
+    said = subprocess.run(command, env=around, cwd=root, capture_output=True, text=True, check=False)
+    if said.returncode:
+        sys.exit(f"error: the ratios of {root} cannot be measured: {said.stderr.strip().splitlines()[-1]}")
+    return dict(json.loads(said.stdout))
+
+
+def compared(commit: str) -> int:
+    """Print the ratios of a commit and of the code as it is here; 1 where one has fallen."""
+    here = Path(__file__).resolve().parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path(folder) / "before"
+        git = ["git", "-C", str(here), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(before), commit], check=True)
+        try:
+            best: list[dict[str, float]] = [{}, {}]
+            for turn in range(TURNS + AGAIN):
+                if turn >= TURNS and not fallen(*best):
+                    break
+                print(f"turn {turn + 1} of {TURNS}", file=sys.stderr)
+                for known, root in zip(best, (before, here), strict=True):
+                    known.update({name: max(ratio, known.get(name, 0.0)) for name, ratio in of_code(root).items()})
+        finally:
+            subprocess.run([*git, "remove", "--force", str(before)], check=True)
+    slower = fallen(*best)
+    for name, ratio in best[1].items():
+        lost = "  slower" if name in slower else ""
+        print(f"{name:28} {best[0].get(name, math.nan):10.4g} {ratio:10.4g}{lost}")
+    return int(bool(slower))
+
+
+def fallen(before: dict[str, float], now: dict[str, float]) -> list[str]:
+    """The ratios that are smaller than they were by more than `LOSS`."""
+    return [name for name, ratio in now.items() if ratio < (1.0 - LOSS) * before.get(name, 0.0)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="write them down as what is expected")
-    record = parser.parse_args().record
-    found = {name: float(f"{ratio:.3g}") for name, ratio in ratios().items()}
-    if record:
+    parser.add_argument("--against", metavar="COMMIT", help="measure a commit as well, by turns; 1 if one fell by 5 %%")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each is measured; the best counts")
+    asked = parser.parse_args()
+    if asked.against:
+        sys.exit(compared(asked.against))
+    found = {name: float(f"{ratio:.4g}") for name, ratio in ratios(asked.rounds).items()}
+    if asked.record:
         before = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
         RECORDED.write_text(json.dumps(found, indent=2) + "\n")
         found = {name: [before.get(name, math.nan), ratio] for name, ratio in found.items()}  # type: ignore[misc]

@@ -127,6 +127,7 @@ def test_the_command_line_sweeps_too(tmp_path: Path) -> None:
     assert head.startswith("optimizer.lr,algorithm")
     assert len(rows) == 3
     assert all(row.startswith("0.02,") for row in rows)
+    assert walktalk("table", *sorted(out.iterdir()), "--form", "csv")[1].splitlines()[0] == head  # as out/* does
     code, said, _ = walktalk("table", out, "--form", "markdown", "--columns", "lr,loss")
     assert said.splitlines()[0] == "| Lr | Loss |"
     code, _, errors = walktalk("table", out, "--target", "0.5")

@@ -110,6 +110,13 @@ def test_the_same_training_has_our_history(library, algorithm):
     assert run.by_node["train_loss"].to_numpy() == pytest.approx(expected.by_node["train_loss"].to_numpy(), rel=1e-4)
 
 
+def test_nodes_with_more_work_take_longer_as_ours_do():
+    how = {"optimizer": PLAIN, "stop": 16, "evaluate": 8, "progress": False, "local_steps": [1, 2, 9, 2]}
+    expected, run = (wt.train(task, "async_gossip", GRAPH, **how).history for task in (OURS, THEIRS["numpy"]))
+    assert run[["iteration", "time", "bits"]].equals(expected[["iteration", "time", "bits"]])
+    assert run["train_loss"].to_numpy() == pytest.approx(expected["train_loss"].to_numpy(), rel=1e-4)
+
+
 # -- states ----------------------------------------------------------------------------------------------------------
 
 

@@ -142,7 +142,9 @@ def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path
     assert (
         set() if by_walk is None else set(by_walk["model"])
     ) == walks  # of each walk, how good it was where it came by last
-    page = page_parts(study).sections
+    parts = page_parts(study)
+    assert parts.name == cluster.study.get("name", cluster.name)  # a study without a name is headed by its cluster's
+    page = parts.sections
     assert all(name in page["sites"] for name in NAMES)
     assert ("Every model on every site" in page["sites"]) is bool(walks)
 

@@ -440,7 +440,9 @@ def asked(config: Path) -> dict[str, Any]:
     return said
 
 
-def test_one_that_was_let_go_while_it_was_dead_is_told_so_and_can_join_again(tmp_path: Path) -> None:
+def test_one_that_was_let_go_while_it_was_dead_is_told_so_and_can_join_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It came back from its checkpoint, trained alone, and nobody told it; `--join` was refused."""
     with crowd(tmp_path, AsyncGossip(patience=0.5), complete(3)) as made:
         dead, first = made.nodes["n1"], made.nodes["n0"]
@@ -449,6 +451,7 @@ def test_one_that_was_let_go_while_it_was_dead_is_told_so_and_can_join_again(tmp
         facts, place = dead.neighbours.facts, made.cluster.nodes["n1"]
         fresh = made.cluster.roster(made.graph)
         assert not was_let_go_quietly(made.cluster, "n1", place, facts, fresh)
+        assert "wants to join" not in caplog.text  # it asked at its start, as all do
         roster = first.members.roster
         assert roster is not None
         first.events.put(lambda: first.members.merge([roster.next("n1", Standing.LEFT, by="operator")]))

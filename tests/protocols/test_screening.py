@@ -37,8 +37,7 @@ from walktalk.protocols import (
 )
 from walktalk.protocols.wrappers.compression import CodedNode
 from walktalk.protocols.wrappers.error_feedback import FeedbackNode
-from walktalk.protocols.wrappers.privacy import PrivateNode
-from walktalk.protocols.wrappers.screening import MeetingNode, ScreenedNode
+from walktalk.protocols.wrappers.screening import MeetingNode, PrivateNode, ScreenedNode
 from walktalk.runtimes.simulator import Fault, FaultPlan
 from walktalk.studies import make_spec, run_study
 from walktalk.testing import check_protocol

@@ -21,7 +21,6 @@ from .explain import begun as begun
 from .explain import how_sure as how_sure
 from .explain import reasons as reasons
 from .finals import Prediction as Prediction
-from .loop_constants import constants_of as constants_of
 from .pilots import Pilots as Pilots
 from .situation import OBJECTIVES as OBJECTIVES
 from .situation import Candidate as Candidate
@@ -34,4 +33,5 @@ from .situation import interval as interval
 from .situation import of_foundation as of_foundation
 from .situation import of_study as of_study
 from .survey import Survey as Survey
+from .survey import constants_of as constants_of
 from .survey import make_survey as make_survey

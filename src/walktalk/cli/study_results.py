@@ -183,11 +183,11 @@ def table(
 
 
 def _studies_in(folders: list[Path]) -> list[Path]:
-    """The folders of studies that are meant; of a folder of a sweep all that are in it."""
+    """The folders of studies that are meant; of a folder of a sweep all that are in it, and no page beside them."""
     from walktalk.records import StudyFolder, studies_below
 
     found: list[Path] = []
-    for folder in folders:
+    for folder in [one for one in folders if one.suffix != ".html" or not one.is_file()] or folders:
         below = [] if StudyFolder(folder).spec.is_file() or not folder.is_dir() else studies_below(folder)
         found += sorted(study.folder for study in below) or [folder]
     return found

@@ -59,6 +59,7 @@ MODULES = {
     "walktalk.published": "walktalk.reproduction.published",
     "walktalk.published.ceca_code": "walktalk.reproduction.published.sorted_mnist",
     "walktalk.published.lost_weights": "walktalk.reproduction.published.relay_sgd",
+    "walktalk.records.checkpoint": "walktalk.records.atomic",
     "walktalk.runtimes.meaning": "walktalk.runtimes.semantics",
     "walktalk.screens": "walktalk.transforms.rules",
     "walktalk.seeds": "walktalk.core.seeds",
@@ -67,6 +68,7 @@ MODULES = {
     "walktalk.studies.chaos": "walktalk.testing.chaos",
     "walktalk.studies.driving": "walktalk.studies.execution",
     "walktalk.testing.check_protocol": "walktalk.testing.conformance",
+    "walktalk.theory.momentum": "walktalk.theory.exact",
     "walktalk.theory.network": "walktalk.theory.problem",
 }
 """Where a module of walktalk 0.1 is now; what was below it, too, where no longer line says otherwise."""

@@ -16,9 +16,10 @@ from walktalk.core.plugins import of_the_person
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.evaluation import EvaluationSamples
 from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, RowSGD
+from walktalk.learning.private import PrivatePart
 from walktalk.learning.samples import all_seeded
 from walktalk.learning.tasks.loop import LoopTask, StateModel
-from walktalk.learning.trainer import Buffers, StudyOptimizer, Trainer, of_each_part
+from walktalk.learning.trainer import Buffers, StudyOptimizer, Trainer
 from walktalk.learning.training import Extras, TrainedRows, TrainingRows
 
 UNSAID = (0.9, True)  # momentum of a study that says nothing of its optimizer, and whether it is Nesterov's
@@ -30,6 +31,9 @@ class LoopTrainer(Trainer):
 
     Rows are on the CPU; where the person's function computes is the function's own affair.
     """
+
+    private: PrivatePart | None = None  # all of a state is shared
+    rows_at_once: int | None = 1
 
     def __init__(
         self,
@@ -58,18 +62,10 @@ class LoopTrainer(Trainer):
         check_what_a_loop_does_itself(study.on_rows, arithmetic or Arithmetic(), validation)
         self.task, self.best_by, self.loop = task, best_by, task.loop
         self.device = torch.device("cpu")
-        batches, steps = (
-            of_each_part(name, given, len(task.parts))
-            for name, given in (("batch_size", batch_size), ("local_steps", local_steps))
-        )
-        self.batches, self.steps = batches, steps
-        self.local_steps = round(sum(steps) / len(steps))
-        self.steps_of = tuple(steps) if len(set(steps)) > 1 else ()
-        self.work_of = ()
-        self.lr, self.private = study.lr, None
+        self.batches, self.steps = self.count_work(batch_size, local_steps)
+        self.lr = study.lr
         self.evaluation = evaluation or EvaluationSamples()
         self.template: nn.Module = task.model
-        self.rows_at_once: int | None = 1
         self.forms: Any = SimpleNamespace(by_row=self, in_place=None, graphed=None)  # one row after the other, no other
         self.averaging: Any = task.loop.mixing
 

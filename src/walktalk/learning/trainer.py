@@ -40,7 +40,7 @@ Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
 
 
-def of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int]:
+def _of_each_part(name: str, given: int | Sequence[int], parts: int) -> list[int]:
     """A number for each part of the data, from one for all or one for each."""
     each = list(given) if isinstance(given, Sequence) else [given] * parts
     if len(each) != parts:
@@ -101,15 +101,8 @@ class Trainer:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
         self.task, self.best_by = task, best_by
         self.device = torch.device(device)
-        batches, steps = (
-            of_each_part(name, given, len(task.parts))
-            for name, given in (("batch_size", batch_size), ("local_steps", local_steps))
-        )
-        self.local_steps = round(sum(steps) / len(steps))
-        self.steps_of = tuple(steps) if len(set(steps)) > 1 else ()
+        batches, _ = self.count_work(batch_size, local_steps)
         self.batch_of = (*batches, max(batches)) if len(set(batches)) > 1 else ()  # the last: of everybody's data
-        each = [batch * count for batch, count in zip(batches, steps, strict=True)]
-        self.work_of = tuple(len(each) * work / sum(each) for work in each) if len(set(each)) > 1 else ()
         self.arithmetic = arithmetic or Arithmetic()
         study = optimizer if isinstance(optimizer, StudyOptimizer) else StudyOptimizer.of(optimizer)
         self.optimizer = study.on_rows
@@ -142,6 +135,21 @@ class Trainer:
         self._forms_of = {max(batches): self.forms}  # by size of batch
         self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
         self.evaluator.validate_on(validation)
+
+    def count_work(
+        self, batch_size: int | Sequence[int], local_steps: int | Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """Batch size and local steps of each part, and what follows for how long trainings take."""
+        parts = len(self.task.parts)
+        batches, steps = (
+            _of_each_part("batch_size", batch_size, parts),
+            _of_each_part("local_steps", local_steps, parts),
+        )
+        self.local_steps = round(sum(steps) / len(steps))
+        self.steps_of = tuple(steps) if len(set(steps)) > 1 else ()
+        each = [batch * count for batch, count in zip(batches, steps, strict=True)]
+        self.work_of = tuple(len(each) * work / sum(each) for work in each) if len(set(each)) > 1 else ()
+        return batches, steps
 
     def _forms(self, data: TrainingData) -> TrainingForms:
         stacked = StackedTraining(self.model, self.optimizer, data, self.local_steps)

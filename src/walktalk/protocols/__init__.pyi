@@ -111,8 +111,8 @@ from .walks import WeightedWalk as WeightedWalk
 from .wrappers.compression import UNCODED as UNCODED
 from .wrappers.compression import Compressed as Compressed
 from .wrappers.compression import compressed as compressed
-from .wrappers.privacy import Private as Private
-from .wrappers.privacy import private as private
+from .wrappers.screening import Private as Private
 from .wrappers.screening import Screened as Screened
+from .wrappers.screening import private as private
 from .wrappers.screening import screened as screened
 from .wrappers.wrapped import Wrapped as Wrapped

@@ -1,14 +1,14 @@
 from . import yaml_text as yaml_text
+from .atomic import load_checkpoint as load_checkpoint
 from .atomic import make_folder as make_folder
 from .atomic import move as move
 from .atomic import remove_unfinished as remove_unfinished
 from .atomic import replacing as replacing
+from .atomic import save_checkpoint as save_checkpoint
 from .atomic import sync_folder as sync_folder
 from .atomic import write_bytes as write_bytes
 from .atomic import write_text as write_text
 from .atomic import write_unless_there as write_unless_there
-from .checkpoint import load_checkpoint as load_checkpoint
-from .checkpoint import save_checkpoint as save_checkpoint
 from .folder import ListedStudy as ListedStudy
 from .folder import RunFolder as RunFolder
 from .folder import StudyFolder as StudyFolder

@@ -1,6 +1,7 @@
-"""Orders of those that correct for unlike data: none depends on ζ, but for how they start.
+"""Orders of those that correct for unlike data, and of those with a momentum or with delays.
 
-In the form of `in_rounds`, for smooth losses that need not be convex and noise of variance σ² at every node.
+The first depend on ζ by how they start alone. In the form of `in_rounds`, for smooth losses that need not be convex and
+noise of variance σ² at every node.
 
 Gradient tracking (Koloskova, Lin, Stich, NeurIPS 2021), with c = 1 − min(λ_V, 0)²:
 
@@ -39,6 +40,49 @@ every node below, drawn in different rounds for different k, and nodes below get
     average ≤ O( F/(ηK) + Lησ²/V + L²η²Dσ²/V ),  η ≤ O(1/(LD))
 
 and noise is all that counts after VD² rounds. The orders of the others are from memory of the papers.
+
+Those with a momentum or with delays: momentum tracking, SlowMo, FedAvgM and FedBuff, with one local step. What the
+papers prove is of another form or under other assumptions; these are our own, derived below, with the papers' abstracts
+for what they may not contradict.
+
+A momentum β makes of a step η one of η' = η/(1 − β) that is spread over 1/(1 − β) rounds. With z = x + β/(1 − β) (x −
+x of before), z moves by −η' g(x) exactly, and ‖z − x‖² is at most β²η'² (σ²/(V(1 − β)) + ‖∇f‖² terms), so
+
+    average ≤ O( F/(η'K) + Lη'σ²/V + L²η'²β²σ²/(V(1 − β)) ),    η' ≤ O((1 − β)/L)
+
+which is heavy ball on V batches at once (Yan et al. 2018; Liu, Gao, Yin 2020). So FedOpt with optimizer `momentum`
+(FedAvgM, Hsu, Qi, Brown 2019), with one local step:
+
+    √(FLσ²/(VK)) + (FLσβ/(√(V(1 − β)) K))^⅔ + FL/((1 − β)K)
+
+For Adam, Yogi and Adagrad Reddi et al. 2021 bound gradients themselves, by a constant that no `Problem` has.
+
+Momentum tracking (Takezawa et al., TMLR 2023; the abstract: free of ζ for every β): the mean of all models is that
+heavy ball. What nodes differ by goes, for an eigenvalue λ of W, through
+
+    η (1 − z) / ((1 − λz)² (1 − βz)) = η' (1 − z)/(1 − λz)² · (1 − β)/(1 − βz)
+
+where z is a delay by a round. The first is gradient tracking's with η', and the second is never more than 1 at any
+frequency: noise drives models apart no further, and steps need be no smaller, than those of gradient tracking with η'
+(a test computes it). So with c as there:
+
+    √(FLσ²/(VK)) + (FL(σ/(√p c) + σβ/√(V(1 − β)))/K)^⅔ + FL max(1/(pc), 1/(1 − β))/K
+
+SlowMo with a slow step every τ rounds and α = 1, without the exact average that its theorem (Wang et al., ICLR 2020)
+is proved with: the mean is heavy ball over stretches of τ rounds, and what nodes differ by is, for an eigenvalue λ, one
+over the curvature 1 − λ^τ, which leaves less of the noise than gossip with η' does (a test). With what D-PSGD has:
+
+    √(FLσ²/(VK)) + (FL(σ/√p + ζ/p + σβ√(τ/(V(1 − β))))/K)^⅔ + FL max(1/p, 1 + τβ/(1 − β))/K
+
+FedBuff (Nguyen et al., AISTATS 2022) of B results, each from any node with the same chance, as where trainings take
+times of one exponential law; results are τ = V/B steps of the server late on average. Unlike data are noise then, and
+what is late is off by η²(τ(σ² + ζ²)/B + τ²‖∇f‖²). With S = T/B steps:
+
+    √(FL(σ² + ζ²)/T) + (FL√(τ(σ² + ζ²)/B)/S)^⅔ + FLτ/S
+
+As Koloskova, Stich, Jaggi 2022 have it of asynchronous SGD, which is B = 1. Nguyen et al. bound gradients, and Toghani
+and Uribe 2022 do not (abstract), with more of τ and ζ in it than here, since they take any order of results. Where some
+are faster than others it comes to another optimum (a rest), of which no order speaks.
 """
 
 from __future__ import annotations
@@ -46,6 +90,90 @@ from __future__ import annotations
 from math import sqrt
 
 from walktalk.theory.problem import Bound, Network, Problem, in_rounds
+
+OURS = "ours"  # who has proved it
+
+
+def _spread_in_time(problem: Problem, nodes: int, beta: float) -> float:
+    """What a momentum leaves of the noise between x and where it is going."""
+    return beta * sqrt(problem.sigma2 / (nodes * (1 - beta)))
+
+
+def momentum_tracking_order(network: Network, problem: Problem, iterations: float, beta: float = 0.9) -> Bound:
+    """Gossip in rounds that follows the mean of all momenta.
+
+    Args:
+        network: What `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task; ζ² does not matter.
+        iterations: T, completed local trainings.
+        beta: the momentum, from 0 to below 1.
+    """
+    c = 1 - min(network.smallest, 0.0) ** 2
+    return in_rounds(
+        "Takezawa et al. 2023",
+        problem,
+        iterations,
+        active=network.nodes,
+        spread=sqrt(problem.sigma2 / network.p) / c + _spread_in_time(problem, network.nodes, beta),
+        slowness=max(1 / (network.p * c), 1 / (1 - beta)),
+    )
+
+
+def slowmo_order(
+    network: Network, problem: Problem, iterations: float, rounds: int = 12, outer_momentum: float = 0.6
+) -> Bound:
+    """Gossip in rounds with a slow momentum step every few of them.
+
+    Args:
+        network: What `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        iterations: T, completed local trainings.
+        rounds: τ, of gossip between two slow steps.
+        outer_momentum: β, from 0 to below 1.
+    """
+    apart = sqrt(problem.sigma2 / network.p) + sqrt(problem.zeta2) / network.p
+    return in_rounds(
+        OURS,
+        problem,
+        iterations,
+        active=network.nodes,
+        spread=apart + sqrt(rounds) * _spread_in_time(problem, network.nodes, outer_momentum),
+        slowness=max(1 / network.p, 1 + rounds * outer_momentum / (1 - outer_momentum)),
+    )
+
+
+def fedopt_order(network: Network, problem: Problem, iterations: float, beta1: float = 0.9) -> Bound:
+    """A server that takes momentum steps along the mean change of one local step: FedAvgM.
+
+    Args:
+        network: Of which only the number of nodes matters.
+        problem: F, L, σ² and ζ² of the task; ζ² does not matter.
+        iterations: T, completed local trainings.
+        beta1: the momentum, from 0 to below 1.
+    """
+    spread = _spread_in_time(problem, network.nodes, beta1)
+    return in_rounds(OURS, problem, iterations, active=network.nodes, spread=spread, slowness=1 / (1 - beta1))
+
+
+def fedbuff_order(network: Network, problem: Problem, iterations: float, buffer: int = 4) -> Bound:
+    """A server that takes a step for every few results, from nodes that are as fast as each other on average.
+
+    Args:
+        network: Of which only the number of nodes matters.
+        problem: F, L, σ² and ζ² of the task; ζ² counts as noise.
+        iterations: T, completed local trainings.
+        buffer: B, results for a step.
+    """
+    variance, late = problem.sigma2 + problem.zeta2, max(network.nodes / buffer, 1.0)
+    return in_rounds(
+        OURS,
+        problem,
+        iterations,
+        active=buffer,
+        spread=sqrt(late * variance / buffer),
+        slowness=late,
+        variance=variance,
+    )
 
 
 def gradient_tracking_order(network: Network, problem: Problem, iterations: float) -> Bound:

@@ -40,6 +40,18 @@ def test_a_model_beside_its_limit(monkeypatch):
     assert result.details["of the limit"] == pytest.approx(300.0 / result.details["limit"])
 
 
+def test_on_a_busy_machine_nothing_is_measured(monkeypatch):
+    """Seconds beside other work say nothing: the baselines before and behind must be alike."""
+    monkeypatch.setattr(training, "MODEL_WIDTHS", (2,))
+    baselines = iter((183.0, 1965.0, 100.0, 109.0))
+    monkeypatch.setattr(training, "steps_per_second", lambda step, seconds, device: next(baselines))
+    monkeypatch.setattr(training.StackedWave, "steps_per_second", lambda wave: 300.0)
+    result = CliRunner().invoke(app, ["bench", "executor", "--model", "logistic"])
+    assert result.exit_code == 2
+    assert "too busy to measure on: the baseline was 183 steps/s before and 1,965 afterwards" in result.stderr
+    assert find_benchmark("executor")(lambda what: None, model="logistic").baseline == pytest.approx(104.5)
+
+
 def test_models_that_train_one_by_one_are_not_measured_in_wide_waves():
     widths = [training.worthwhile((1, 4, 20, 100), training.make_trainer(MODELS[name].task(40), "cpu"))
               for name in ("logistic", "lenet5")]  # fmt: skip

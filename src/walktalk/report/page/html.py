@@ -99,7 +99,13 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         **drawn,
         **curve_data(study.history, study.algorithms, summary, study.time),
     }
-    return PageParts(study.spec.name, data, content)
+    return PageParts(_title(study), data, content)
+
+
+def _title(study: Study) -> str:
+    """What the page is headed with: of a cluster whose study has no name of its own, that of the cluster."""
+    unnamed = "name" not in study.spec.model_fields_set or study.spec.name == type(study.spec)().name
+    return str(study.cluster["name"]) if study.cluster is not None and unnamed else study.spec.name
 
 
 def drawings_of(study: Study) -> dict[str, Any]:

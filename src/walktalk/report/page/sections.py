@@ -59,6 +59,7 @@ FILES = {
 RUN_FILES = {"history.csv": "evaluations", "trace.parquet": "every event", "model.safetensors": "the model"}
 MOST_RUNS = 200  # that are linked one by one
 FEW = 12  # algorithms that are told at once; more would push the curves off the page
+OTHERS_LOOPS = ("outside", "loop")  # tasks that say nothing of what is learned
 TOPOLOGIES = {
     "erdos_renyi": "a random graph",
     "complete": "a complete graph",
@@ -77,7 +78,7 @@ def lead(study: Study) -> str:
     how = "simulated" if study.engine == "sim" else "run for real, one process a node"
     how = how if study.cluster is None else f"run for real by the cluster {study.cluster['name']}"
     own = spec.task.name == "given" and spec.task.title == "own"  # a module and data, handed over without a name
-    what = "a model of one's own" if own else spec.task.title
+    what = "a model of one's own" if own or spec.task.name in OTHERS_LOOPS else spec.task.title
     count = len(spec.algorithms)
     many = f"{count} algorithms" if count > 1 else "One algorithm"
     times = f"{repetitions} times each" if repetitions > 1 else "once" if count == 1 else "once each"
@@ -355,7 +356,8 @@ def _measured_name(key: str) -> str:
 
 def _site_row(name: str, samples: int | None, values: Mapping[tuple[str, str], float | None]) -> Html:
     first = tag("th", name, scope="row", data_sort=name)
-    cells = [tag("td", "" if samples is None else f"{samples:,}", data_sort=str(samples or ""))]
+    told = "" if samples is None else f"{samples:,}" if samples else "–"  # nobody need say, where weights are declared
+    cells = [tag("td", told, data_sort=str(samples or ""))]
     for (_, key), value in values.items():
         cells.append(_cell(key)(value))
     return tag("tr", first, *cells)

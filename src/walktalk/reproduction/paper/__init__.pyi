@@ -1,9 +1,11 @@
 from .figures import FIGURES as FIGURES
 from .figures import TOPOLOGIES as TOPOLOGIES
 from .figures import figure as figure
+from .figures import markdown as markdown
 from .figures import only_panels as only_panels
 from .figures import panel_specs as panel_specs
 from .figures import settings as settings
+from .figures import tables_text as tables_text
 from .panels import FAMILY as FAMILY
 from .panels import SCALES as SCALES
 from .panels import TUNED as TUNED
@@ -19,5 +21,3 @@ from .run import PanelRun as PanelRun
 from .run import check_figure as check_figure
 from .run import run_figure as run_figure
 from .run import work_ahead as work_ahead
-from .tables import markdown as markdown
-from .tables import tables_text as tables_text

@@ -38,15 +38,7 @@ from walktalk.runtimes.peers import (
     merge,
     with_known_ports,
 )
-from walktalk.studies.collecting.gather import (
-    Counts,
-    Gathered,
-    Participant,
-    as_facts,
-    not_written,
-    participants,
-    state_of,
-)
+from walktalk.studies.collecting.gather import Gathered, Participant, as_facts, not_written, participants, state_of
 from walktalk.studies.collecting.outcome import Account, Valid, choose, choose_best, measured_history
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.studies.planning import RunRecord, build_evaluate
@@ -135,7 +127,7 @@ def collect(
             with opened_folder(out, dump_spec(spec), **taking) as folder:
                 here = folder.run(spec.algorithms[0].title, 0)
                 _keep_event_logs(Path(place), here)
-                result = _write(spec, cluster, here, trace, models, nodes, folder, roster, unseen)
+                result = _write(spec, cluster, here, trace, models, nodes, folder, roster)
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
     model = Path(out) / here.model.relative_to(folder.path)
@@ -233,9 +225,9 @@ def _write(
     nodes: list[Participant],
     folder: Any,
     roster: Roster,
-    unseen: Counts,
 ) -> dict[str, Any]:
     """Write the run's records and the study's, with the summary."""
+    unseen = not_written(nodes, trace)
     label = spec.algorithms[0].title
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))

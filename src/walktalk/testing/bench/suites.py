@@ -23,6 +23,7 @@ BENCHMARKS = {
 }
 """The module of each benchmark, where it is the function of this name. Modules import torch, so they wait."""
 
+STEADY = 0.10  # by how much baselines may differ around a measurement
 Say: TypeAlias = Callable[[str], None]  # is told what is being measured
 Benchmark: TypeAlias = "Callable[..., BenchResult]"  # of `Say`; the executor also takes a model
 
@@ -44,6 +45,20 @@ class BenchResult:
     def ratio(self) -> float:
         """How many times better than the baseline."""
         return self.value / self.baseline if self.higher_is_better else self.baseline / self.value
+
+    @staticmethod
+    def of_steady(before: float, after: float, unit: str) -> float:
+        """The baseline of a measurement, from those before and behind it; a `UserError` where they are too far apart.
+
+        Beside other work seconds of a clock say nothing: a ratio of 28.9 was seen where 7 is right, between baselines
+        of 183 and 1,965.
+        """
+        if max(before, after) > (1.0 + STEADY) * min(before, after):
+            raise UserError(
+                f"this machine is too busy to measure on: the baseline was {before:,.0f} {unit} before and "
+                f"{after:,.0f} afterwards; allowed: {STEADY:.0%} between them. Try again when nothing else runs."
+            )
+        return (before + after) / 2
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}

@@ -58,16 +58,22 @@ def plain_steps_per_second(
     return max(rates)
 
 
+def clock_of(device: str) -> Callable[[], float]:
+    """CPU seconds where one thread does all of the work: what else runs on the machine hardly changes those."""
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
+
 def steps_per_second(step: Callable[[], None], seconds: float, device: str = "cpu") -> float:
-    began, steps = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    clock = clock_of(device)
+    began, steps = clock(), 0
+    while clock() - began < seconds:
         step()
         steps += 1
         if steps % 100 == 0 and device.startswith("cuda"):
             torch.cuda.synchronize()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    return steps / (time.perf_counter() - began)
+    return steps / (clock() - began)
 
 
 # -- whole studies, against the plain loop with the same number of steps ----------------------------------------------
@@ -116,7 +122,7 @@ def study_against_loop(name: str, changes: Sequence[str], what: str, say: Say) -
         result = run_study(spec, Path(folder) / "study", device="cpu")
         seconds, cpu = time.perf_counter() - began, cpu_seconds() - cpu_began
     say("the plain loop again: the machine may have become busier")
-    after = plain_steps_per_second()
+    baseline = BenchResult.of_steady(before, after := plain_steps_per_second(), "steps/s")
     steps = len(result.runs) * spec.stop.iterations * (spec.training.usual_steps or 1)
     details = {
         "seconds": seconds,
@@ -127,13 +133,7 @@ def study_against_loop(name: str, changes: Sequence[str], what: str, say: Say) -
         "ratio per CPU second": steps / cpu / loop_per_cpu_second(),
     }
     return BenchResult(
-        name,
-        steps / seconds,
-        (before + after) / 2,
-        "model-steps/s",
-        what,
-        "one model in a plain PyTorch loop",
-        details=details,
+        name, steps / seconds, baseline, "model-steps/s", what, "one model in a plain PyTorch loop", details=details
     )
 
 
@@ -159,8 +159,7 @@ def peak_rate(device: str, repeats: int = 10) -> float:
     side = MATRIX_SIDE[device]
     a, b = torch.randn(2, side, side, device=device, dtype=torch.bfloat16 if device == "cuda" else torch.float32)
     best = float("inf")
-    # CPU seconds of a single thread: what else runs on a machine would make its limit lower than it is.
-    clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    clock = clock_of(device)
     for _ in range(repeats):
         began = clock()
         a @ b
@@ -183,8 +182,9 @@ def executor(say: Say, model: str | None = None) -> BenchResult:
         return of_model(say, model, device)
     task = tasks.random_images() if device == "cuda" else digits()
     say(f"the plain loop on {device}")
-    baseline = plain_steps_per_second(device=device, task=task)
+    before = plain_steps_per_second(device=device, task=task)
     rates = stacked_rates(say, task, device, GPU_WIDTHS if device == "cuda" else WIDTHS)
+    baseline = BenchResult.of_steady(before, plain_steps_per_second(device=device, task=task), "steps/s")
     what = "ResNet-20 in bf16, augmented," if device == "cuda" else "digits models"
     return result_of("executor", what, rates, baseline, device, {})
 
@@ -201,7 +201,7 @@ def of_model(say: Say, name: str, device: str) -> BenchResult:
         step = plain_step(device=device, task=task, warm=10)
         before = steps_per_second(step, 2.0, device)
         rates = stacked_rates(say, task, device, MODEL_GPU_WIDTHS if device == "cuda" else MODEL_WIDTHS)
-        baseline = max(before, steps_per_second(step, 2.0, device))  # again: others may have used the machine
+        baseline = BenchResult.of_steady(before, steps_per_second(step, 2.0, device), "steps/s")
         operations = operations_per_step(task)
         limit = peak_rate(device) / operations
     finally:
@@ -289,14 +289,15 @@ class StackedWave:
 
     def steps_per_second(self, seconds: float = 2.0) -> float:
         self.wait()
-        began, waves = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
+        clock = clock_of(self.trainer.device.type)
+        began, waves = clock(), 0
+        while clock() - began < seconds:
             self.train()
             waves += 1
             if waves % 8 == 0:
                 self.wait()  # else this would only say how fast waves are queued
         self.wait()
-        return waves * self.width * self.trainer.local_steps / (time.perf_counter() - began)
+        return waves * self.width * self.trainer.local_steps / (clock() - began)
 
     def wait(self) -> None:
         if self.trainer.device.type == "cuda":

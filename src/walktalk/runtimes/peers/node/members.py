@@ -162,7 +162,8 @@ class Members:
         entry = Entry.heard(said["entry"]) if "entry" in said else None
         why = self._objection(name, said.get("facts")) or self._distrust(entry) or self._unreachable(entry)
         if why:
-            log.warning("%s: refuses %s, who wants to join: %s", self._name, name[:63] or "?", why)
+            if not said.get("returns"):  # else it only asks, at its start, whether it has left for good
+                log.warning("%s: refuses %s, who wants to join: %s", self._name, name[:63] or "?", why)
             return {"refused": why}
         assert self.roster is not None
         if entry is not None:

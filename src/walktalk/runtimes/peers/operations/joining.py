@@ -171,7 +171,7 @@ def was_let_go(cluster: Cluster, name: str, place: Place, facts: Mapping[str, An
         roster: as the node knows it; it stays as it is.
     """
     with Door(cluster, name, place, "", cluster.own_credentials(name)) as door:
-        answer = door.ask({"name": name, "facts": dict(facts)}, A_QUESTION)
+        answer = door.ask({"name": name, "facts": dict(facts), "returns": True}, A_QUESTION)
     known, refused = replace(roster, entries=dict(roster.entries)), Boundary()
     for said in answer.get("roster", ()):
         refused("whoever answers", "an entry of its roster", partial(_hear, known, said), None)
