@@ -110,7 +110,6 @@ class OutsideTrainer:
         self.missing = NEVER.format(name=name)  # why nothing can be trained now; "": a script is there
         self.planned = True  # whether it is missing because somebody wanted it so
         self.visits = 0
-        self.process: int | None = None  # of the script
         self._folder, self._name = folder, name
         self._changed = threading.Condition()
         self._script: _Script | None = None
@@ -278,7 +277,7 @@ class OutsideTrainer:
                 return self._over
             if self._script is not None:
                 return f"another script trains here, process {self._script.process}; a node has one at a time"
-            self._script, self.process = script, script.process
+            self._script = script
         return ""
 
     def _welcome(self, script: _Script) -> None:
@@ -314,7 +313,7 @@ class OutsideTrainer:
     def _part(self, script: _Script) -> None:
         why = script.farewell or "has ended without a word"
         with self._changed:
-            self._script = self.process = None
+            self._script = None
             self.planned = script.planned
             self.missing = (
                 f"its script (process {script.process}) {why}; it trains again when the script is started again"
