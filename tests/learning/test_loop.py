@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk.core.errors import UserError
+from walktalk.core.errors import DataError, ModelError, UserError
 from walktalk.learning import LoopTrainer, TrainingRows
 from walktalk.learning.samples import Sampler
 from walktalk.learning.state_tree import PackedForm, TreeForm
@@ -546,3 +546,23 @@ def test_a_mixture_of_scikit_learn_is_trained():
         run = trained(task, stop=8, objective="sites")
     assert run.history.train_loss.iloc[-1] < run.history.train_loss[0] - 0.5
     assert sorted(run.model.state["means"][:, 0].round()) == [-3.0, 3.0]
+
+
+@pytest.mark.parametrize("name", ["test_loss", "train_loss", "test_accuracy", "bits"])
+def test_what_is_measured_has_no_name_that_another_column_has(name):
+    task = small(evaluate=lambda state, data: {"loss": 1.0, "accuracy": 0.9, name: 2.0}, test=POINTS[0])
+    with pytest.raises(ModelError, match=f"evaluate gave {name}, which is a column of every history"):
+        trained(task)
+
+
+def test_unusable_answers_of_functions_are_one_line():
+    with pytest.raises(DataError, match="samples: 'x' is not possible; allowed: a function that gives a whole number"):
+        small(samples=lambda data: "x")
+    with pytest.raises(DataError, match="samples: nan is not possible"):
+        small(samples=lambda data: float("nan"))
+    with pytest.raises(ModelError, match=r"samples: 3 is not possible; allowed: a function samples\(data\)"):
+        small(samples=3)
+    with pytest.raises(ModelError, match="merge gave back nothing; it has to return the merged state"):
+        trained(small(merge=lambda states, weights: None), wt.MultiWalk(walks=2))
+    with pytest.raises(ModelError, match="what step gave back is of type generator; the study's state has w"):
+        trained(small(lambda state, data: (yield state), state={"w": np.zeros(1)}, evaluate=lambda state, data: 1.0))

@@ -659,3 +659,11 @@ def test_what_was_left_in_order_is_gone_on_with_once(tmp_path: Path) -> None:
         node._begin()
         assert node.status()["walks"] == []
         assert not node.runner.machine.members.leads
+
+
+@pytest.mark.parametrize("loss", [1e300, -1e300, math.inf])
+def test_a_loss_that_32_bits_do_not_hold_neither_ends_its_node_nor_is_it_refused(loss: float) -> None:
+    teller, hearer = Tally(0, 2), Tally(1, 2)
+    teller.say(False, loss, 10, score=loss)
+    hearer.hear(0, teller.encode(1.0, random.Random(0)))
+    assert hearer.counts[0].loss == pytest.approx(math.copysign(3e38, loss))

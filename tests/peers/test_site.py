@@ -172,6 +172,35 @@ def test_other_names_shapes_and_kinds_are_one_line_on_both_sides(
     assert len(node.answers) == 1
 
 
+UNUSABLE = [
+    (lambda visit: visit.finish(metrics=[1.0]), r"metrics: \[1.0\] is not possible; allowed: a mapping"),
+    (lambda visit: visit.finish(metrics={f"m{k}": 1.0 for k in range(101)}), "metrics: 101 at once; allowed: 100"),
+    (lambda visit: visit.finish(metrics={"bits": 3.0}), "metrics: bits is a column that every history has"),
+    (lambda visit: visit.finish(samples="many"), "samples: 'many' is not possible; allowed: a whole number"),
+    (lambda visit: visit.finish({**visit.state, "x": "text"}), r"state: x is no array of numbers \(str\)"),
+    (lambda visit: visit.load({}), "load takes a module, not dict; the arrays themselves are visit.tensors"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), UNUSABLE, ids=["metrics", "too many", "column", "samples", "text", "load"])
+def test_what_cannot_be_used_is_one_line_and_the_visit_goes_on(
+    wrong: Callable[[wt.Visit], Any], words: str, node: OneNode
+) -> None:
+    with node.visited() as visit:
+        with pytest.raises(DataError, match=words):
+            wrong(visit)
+        assert visit.finish()
+    assert len(node.answers) == 1
+    assert not node.trainer.missing or "said what cannot be" not in node.trainer.missing
+
+
+def test_a_node_that_fails_is_an_error_in_the_script_and_not_the_end_of_the_run(node: OneNode) -> None:
+    with node.site() as site:
+        node.trainer.tell_over("the node has ended with an error: no room", failed=True)
+        with pytest.raises(UnavailableError, match=r"node lyon: .* error: no room; its log says more: .*; start this"):
+            next(iter(site))
+
+
 def test_numbers_that_are_not_finite_count_nothing_and_are_named(
     node: OneNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -409,6 +438,10 @@ def test_nonsense_at_the_socket_ends_nothing(node: OneNode, caplog: pytest.LogCa
 
 def test_mistakes_before_anything_is_trained(tmp_path: Path) -> None:
     config = write_cluster(tmp_path)
+    (tmp_path / "records").touch()  # a file, where a folder is to be
+    with pytest.raises(UserError, match=r"folder: .*lyon cannot be written \(Not a directory\); give the cluster"):
+        wt.site(config, "lyon").__enter__()
+    (tmp_path / "records").unlink()
     with pytest.raises(SpecError, match=r"name: 'lion' is not in .*; did you mean 'lyon'?"):
         wt.site(config, "lion")
     ours = write_cluster(tmp_path, task={"name": "digits"})

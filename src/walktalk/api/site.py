@@ -31,8 +31,19 @@ from torch import Tensor, nn
 
 from walktalk.api.ranks import ranks_here
 from walktalk.core.errors import DataError, SpecError, UnavailableError, UserError, suggestion
+from walktalk.core.settings import misfit
 from walktalk.learning import tasks
-from walktalk.runtimes.peers import VERSION, Closed, LocalConnection, SharedMemory, connect, copied, load_cluster
+from walktalk.records import HistoryRow
+from walktalk.runtimes.peers import (
+    METRICS,
+    VERSION,
+    Closed,
+    LocalConnection,
+    SharedMemory,
+    connect,
+    copied,
+    load_cluster,
+)
 from walktalk.studies import load_spec, make_spec
 from walktalk.studies.peers import study_keys
 
@@ -42,6 +53,7 @@ LOG = "node.log"  # in a node's folder: what it says, where a script has started
 PATIENCE = 300.0  # seconds that a node may take to start: it reads libraries on a busy machine
 LOOK_EVERY = 0.05  # seconds, for a node that starts
 NOT_FINITE = "not finite"
+OWN_COLUMNS = {*HistoryRow._fields} - {"train_loss", "test_accuracy"}  # of a history, which no script fills
 
 Evaluate = Callable[["Visit"], Mapping[str, float]]
 
@@ -71,6 +83,7 @@ class Site:
         self.name = name
         self.folder = cluster.folder / name
         self.over = ""  # why there are no more visits; "": there may be
+        self._failed = False  # whether that is because the node has ended with an error
         self._config, self._evaluate, self._start = config, evaluate, start
         self._facts = study_keys(spec, cluster)
         self._node: subprocess.Popen[bytes] | None = None
@@ -125,9 +138,10 @@ class Site:
             return self._heard()
         said = self._next_said()
         if self._ranks is not None:
-            self._ranks.say({"over": self.over} if said is None else said)
+            self._ranks.say({"over": self.over, "failed": self._failed} if said is None else said)
             if said is not None and self._given is not None:
                 self._ranks.share(self._given.bytes)
+        self._check_node()
         self._visit = None if said is None else Visit(self, said)
         return self._visit
 
@@ -138,12 +152,25 @@ class Site:
         while not self.over:
             said = self._ranks.hear()
             if "over" in said:
-                self.over = str(said["over"])
+                self._end(said)
             elif "visit" in said:
                 self._ranks.share(self._given.bytes)
                 self._visit = Visit(self, said)
                 return self._visit
+        self._check_node()
         return None
+
+    def _end(self, said: Mapping[str, Any]) -> None:
+        """There are no more visits, and the node has said why."""
+        self.over, self._failed = str(said["over"]), bool(said.get("failed"))
+
+    def _check_node(self) -> None:
+        """Raise an error where there are no more visits because the node has failed: the run is not over."""
+        if self._failed:
+            raise UnavailableError(
+                f"node {self.name}: {self.over}; its log says more: {self.folder / LOG}; start this script again, and "
+                "the node goes on from its checkpoint"
+            )
 
     def _next_said(self) -> dict[str, Any] | None:
         """What the node says of the next model to train. One that is to be measured is measured on the way."""
@@ -152,7 +179,7 @@ class Site:
             if said is None:
                 self._find_again()
             elif "over" in said:
-                self.over = str(said["over"])
+                self._end(said)
             elif said.get("measure"):
                 self._measure(int(said["visit"]))
             else:
@@ -238,9 +265,15 @@ class Site:
                 f"node {self.name} does not run here; start it: walktalk node --config {self._config} --name "
                 f"{self.name}"
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            out = (self.folder / LOG).open("ab")
+        except OSError as error:
+            raise UserError(
+                f"folder: {self.folder} cannot be written ({error.strerror}); give the cluster file another folder"
+            ) from error
         command = [sys.executable, "-m", "walktalk", "node", "--config", str(self._config), "--name", self.name]
-        with (self.folder / LOG).open("ab") as out:
+        with out:
             before = out.tell()
             # A session of its own: Ctrl-C here stops this script, and the node goes on.
             self._node = subprocess.Popen(
@@ -351,6 +384,8 @@ class Visit:
             module: Its arrays of the study's names are overwritten; all others, such as a frozen base, stay.
             optimizer: One of torch's: what is kept of it is loaded, too, where the study keeps anything.
         """
+        if not isinstance(module, nn.Module):
+            self._mistake(f"load takes a module, not {type(module).__name__}; the arrays themselves are visit.tensors")
         inside = tasks.unwrapped(module).state_dict()
         missing = [f"{name} is missing" for name in self.tensors if name not in inside]
         own = {name: inside[name] for name in self.tensors if name in inside}
@@ -394,6 +429,7 @@ class Visit:
         if not site._is_first:
             return self._told()
         found = checked_metrics(metrics or {})
+        counts = {name: whole_number(name, n) for name, n in (("samples", samples), ("steps", steps)) if n is not None}
         arrays = self.tensors if state is None else self._arrays(state)
         beside = self._optimizer_arrays(optimizer)
         bad = self._put(arrays, site.layout, 0) or self._put(beside, site.optimizer_layout, 4 * site.layout.width)
@@ -403,7 +439,6 @@ class Visit:
             said = {"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found}
             site._asked(said)
             return self._shared(False)
-        counts = {name: int(n) for name, n in (("samples", samples), ("steps", steps)) if n is not None}
         weighed = self._weighed or self._weight == 1.0
         said = {"say": "finish", "visit": self.number, "metrics": found, "optimizer": bool(beside), **counts}
         said |= {} if weighed else {"lengthen": True}
@@ -437,7 +472,7 @@ class Visit:
     def _verdict(self, answer: dict[str, Any] | None) -> bool:
         site = self._site
         if answer is not None and "over" in answer:
-            site.over = str(answer["over"])
+            site._end(answer)
             answer = {"counts": False, "why": site.over}
         if answer is None:
             log.warning(
@@ -501,8 +536,14 @@ def load_optimizer(optimizer: Any, arrays: Mapping[str, Tensor]) -> None:
 
 def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Metrics as plain numbers; those that are not finite are left out."""
+    if not isinstance(metrics, Mapping):
+        raise misfit("metrics", metrics, "a mapping of names to numbers, such as {'train_loss': 0.3}", DataError)
+    if len(metrics) > METRICS:
+        raise DataError(f"metrics: {len(metrics)} at once; allowed: {METRICS} at most")
     found = {}
     for name, value in metrics.items():
+        if name in OWN_COLUMNS:
+            raise DataError(f"metrics: {name} is a column that every history has; call it something else")
         try:
             number = float(value.detach() if isinstance(value, Tensor) else value)
         except (TypeError, ValueError) as error:
@@ -510,6 +551,14 @@ def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
         if math.isfinite(number):
             found[str(name)] = number
     return found
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A count that a script has given."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise misfit(name, value, "a whole number", DataError) from None
 
 
 def site(

@@ -23,6 +23,8 @@ from walktalk.learning.trainer import Buffers, StudyOptimizer, Trainer
 from walktalk.learning.training import Extras, TrainedRows, TrainingRows
 
 UNSAID = (0.9, True)  # momentum of a study that says nothing of its optimizer, and whether it is Nesterov's
+TESTED = {"loss": "test_loss", "accuracy": "test_accuracy"}  # how they are called on data that nobody trains on
+HISTORY_OWN = ("iteration", "time", "bits", "model_bits", "consensus")  # columns that no measurement fills
 SAME_RATE = 1e-6  # a learning rate that differs by less is the study's: rows have 32 bits
 
 
@@ -233,7 +235,7 @@ class LoopTrainer(Trainer):
         found: dict[str, float] = {}
         for data, size in zip(tests, sizes, strict=True):
             for name, value in self._numbers(row, data).items():
-                called = {"loss": "test_loss", "accuracy": "test_accuracy"}.get(name, name)
+                called = TESTED.get(name, name)
                 found[called] = found.get(called, 0.0) + value * size / sum(sizes)
         return {"test_accuracy": math.nan, **found}
 
@@ -249,7 +251,19 @@ class LoopTrainer(Trainer):
             raise ModelError(
                 f"task {self.task.name}: evaluate has to return a loss, or {{'loss': …, …}}; it gave {given}"
             )
+        if numbers is not None:
+            self._check_names(numbers)
         return numbers if numbers is not None else {"loss": loss}
+
+    def _check_names(self, numbers: Mapping[str, float]) -> None:
+        """Raise a `ModelError` where something that was measured would be taken for something else."""
+        taken = {"train_loss", *HISTORY_OWN, *(TESTED[name] for name in TESTED if name in numbers)}
+        twice = next((name for name in numbers if name in taken), None)
+        if twice is not None:
+            raise ModelError(
+                f"task {self.task.name}: evaluate gave {twice}, which is a column of every history; call it something "
+                "else (loss and accuracy on test data become test_loss and test_accuracy by themselves)"
+            )
 
     def evaluate(self, rows: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every state."""

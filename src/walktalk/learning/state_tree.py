@@ -86,6 +86,8 @@ class TreeForm:
     def row(self, state: Any, where: str) -> Tensor:
         """The state as a row, checked against the layout."""
         found, wanted = dict(leaves_of(state)), [leaf.name for leaf in self.leaves]
+        if "" in found and "" not in wanted:
+            raise ModelError(f"{where} is {article(type(state).__name__)}; the study's state has {listed(wanted)}")
         if found.keys() != set(wanted):  # their order is as whoever made it likes: JAX sorts dictionaries
             raise ModelError(f"{where}: {difference(list(found), wanted)}")
         row = np.empty(self.width, dtype=np.float32)
@@ -133,8 +135,12 @@ def difference(names: list[str], wanted: list[str]) -> str:
     missing, unknown = [n for n in wanted if n not in names], [n for n in names if n not in wanted]
     words = [f"{missing[0]} is missing"] if missing else []
     words += [f"{unknown[0]} is not the study's"] if unknown else []
-    there = ", ".join(wanted[:5]) + (", …" if len(wanted) > 5 else "")
-    return f"{' and '.join(words)}; the study's state has {there}"
+    return f"{' and '.join(words)}; the study's state has {listed(wanted)}"
+
+
+def listed(names: list[str]) -> str:
+    """The first names of some arrays."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 # -- Kinds of leaves -------------------------------------------------------------------------------------------------
@@ -396,4 +402,6 @@ class MergedStates:
         states = [self.layout.state(row) for row, _ in kept]
         with of_the_person("merge", self.merge, ModelError):
             merged = self.merge(states, [weight for _, weight in kept])
+        if merged is None:
+            raise ModelError("merge gave back nothing; it has to return the merged state")
         return self.layout.row(merged, "what merge gave back")

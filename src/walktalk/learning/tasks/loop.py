@@ -200,6 +200,8 @@ def loop(
     """
     wants = wanted_by(step)
     check_functions(evaluate, merge)
+    if samples is not None and not callable(samples):
+        raise misfit("samples", samples, "a function samples(data)", ModelError)
     if ("memory" in wants) != (memory is not None):
         given = "step takes no argument memory" if memory is not None else "step takes one, and none is given"
         raise ModelError(f"memory: {given}; it needs both, or neither")
@@ -322,6 +324,8 @@ def counted(data: Any, where: str, samples: Callable[[Any], int] | None) -> int:
         if not hasattr(first, "__len__") and not getattr(first, "shape", ()):
             raise DataError(f"{where}: how many samples it has is not known; say samples=, a function of it")
         count = first.shape[0] if getattr(first, "shape", ()) else len(first)
+    if not isinstance(count, (int, float, np.number)) or not np.isfinite(count):
+        raise misfit("samples", count, "a function that gives a whole number, 1 or more", DataError)
     if int(count) != count or count < 1:
         raise DataError(f"{where}: it has {count} samples; every node needs at least one")
     return int(count)

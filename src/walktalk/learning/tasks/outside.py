@@ -144,7 +144,10 @@ def named_arrays(given: Any) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     for name, array in given.items():
-        tensor = array.detach() if isinstance(array, Tensor) else torch.as_tensor(np.asarray(array))
+        try:
+            tensor = array.detach() if isinstance(array, Tensor) else torch.as_tensor(np.asarray(array))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"state: {name} is no array of numbers ({type(array).__name__})") from error
         place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
         if tensor.numel() and place in seen:
             continue

@@ -298,6 +298,10 @@ def run_node(
             threading.Thread(target=_stop_if_let_go, args=(seat, node), name="belongs", daemon=True).start()
         try:
             node.run()
+        except Exception as error:
+            if isinstance(trainer, OutsideTrainer):
+                trainer.tell_over(f"the node has ended with an error: {' '.join(str(error).split())}", failed=True)
+            raise
         finally:
             keep_private(node, trainer, setup.folder)
             if isinstance(trainer, OutsideTrainer):

@@ -209,15 +209,15 @@ class OutsideTrainer:
             os.close(self._lock)
             self._listener = None
 
-    def tell_over(self, why: str) -> None:
-        """There are no more visits: tell the script, and wait for none that is under way."""
+    def tell_over(self, why: str, failed: bool = False) -> None:
+        """There are no more visits, in the end or because the node has `failed`: tell the script, and wait for none."""
         with self._changed:
             script = None if self._over else self._script
             self._over = self._over or why
             self._changed.notify_all()
         if script is not None:
             with suppress(Closed):
-                script.connection.send({"over": why})
+                script.connection.send({"over": why, "failed": failed})
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -34,6 +34,7 @@ ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in 
 ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
 PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
 LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
+LARGEST_LOSS = 3e38  # that a neighbour is told of: it travels in 32 bits
 FASTEST = 1_000.0  # words on itself that a node can say in a second, and trainings that it can complete, at most
 SLACK = 4.0  # times the rate that is known of it: so much faster a node may have become
 SPREAD = (
@@ -274,8 +275,8 @@ class Tally:
 
     def say(self, idle: bool, loss: float | None, samples: int, hangs: bool = False, score: float = math.nan) -> None:
         """Set what this node says of itself right now."""
-        said = math.nan if loss is None else loss
-        own = self.own._replace(idle=idle, moment=self._next_moment(), loss=said, score=score)
+        told = [within_32_bits(math.nan if number is None else number) for number in (loss, score)]
+        own = self.own._replace(idle=idle, moment=self._next_moment(), loss=told[0], score=told[1])
         self.counts[self.node] = own._replace(samples=samples, hangs=hangs)
         self._heard[self.node] = time.monotonic()
 
@@ -386,6 +387,11 @@ class Tally:
             )
         done, over, idle, hangs = (bool(flags & flag) for flag in (_DONE, _OVER, _IDLE, _HANGS))
         return Count(iterations, sent, done, over, idle, moment, loss, score, samples, hangs)
+
+
+def within_32_bits(number: float) -> float:
+    """The number, or the largest that can be told: no loss is so large that its node may not talk."""
+    return number if math.isnan(number) else max(-LARGEST_LOSS, min(LARGEST_LOSS, number))
 
 
 def packed_count(node: int, count: Count) -> bytes:
