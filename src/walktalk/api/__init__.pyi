@@ -6,6 +6,7 @@ from .callbacks import WandB as WandB
 from .elsewhere import show_folder as show_folder
 from .elsewhere import watching as watching
 from .progress import Lines as Lines
+from .progress import getting_ready as getting_ready
 from .progress import losses_in_words as losses_in_words
 from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
@@ -21,4 +22,3 @@ from .train import compare as compare
 from .train import forecast as forecast
 from .train import train as train
 from .training import Training as Training
-from .waiting import getting_ready as getting_ready

@@ -1,7 +1,12 @@
-"""How far a study is: a bar with loss, virtual time, bits and time left; plain lines where there is no terminal."""
+"""How far a study is: a bar with loss, virtual time, bits and time left; plain lines where there is no terminal.
+
+And a word to the person at the terminal while heavy things are imported, which takes seconds on a slow machine: so this
+file imports none of them before they are needed.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +15,6 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from walktalk.api.waiting import getting_ready
 from walktalk.core.lazy import later
 
 if TYPE_CHECKING:  # the command line says that it gets ready before it imports any of these
@@ -21,6 +25,25 @@ if TYPE_CHECKING:  # the command line says that it gets ready before it imports 
     from walktalk.studies import StudySpec
 else:
     console, live, progress, text = (later(f"rich.{name}") for name in ("console", "live", "progress", "text"))
+
+
+ERASE_LINE = "\r\x1b[2K"
+
+
+@contextmanager
+def getting_ready(what: str) -> Iterator[None]:
+    """Say so on the terminal's current line while the block lasts, and leave nothing there; elsewhere, nothing."""
+    if os.name != "posix" or not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.write(f"\x1b[2m{what}: getting ready …\x1b[0m\r")
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write(ERASE_LINE)
+        sys.stderr.flush()
+
 
 # -- How far a study is, in words --------------------------------------------------------------------------------------
 
