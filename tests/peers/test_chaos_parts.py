@@ -24,7 +24,18 @@ from walktalk import graphs
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.seeds import Seed
 from walktalk.core.wall_clock import shift_wall_clock, wall_seconds
-from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, PROTOCOLS, UPDATE, Message, MultiWalk, Received, Send
+from walktalk.protocols import (
+    AGGREGATE,
+    INITIAL,
+    MEMBER,
+    PROTOCOLS,
+    UPDATE,
+    AsyncGossip,
+    Message,
+    MultiWalk,
+    Received,
+    Send,
+)
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.peers import Connections, Entry, Parcel, Roster, Stamp, Standing, cluster_complaints, merge
@@ -513,6 +524,24 @@ def test_an_update_on_its_way_when_all_are_stopped_in_order_is_not_lost(how: str
     ledger = LedgerCheck(MultiWalk(2), 2, 1).play(rows)
     ledger.judge()
     assert ledger.halves == (Half(0, 0), Half(1, kept))
+
+
+@pytest.mark.parametrize("forges", [False, True])
+def test_what_a_forger_offers_again_is_not_counted_twice(forges: bool) -> None:
+    """Its forged answers end its own exchanges, and it offers the same model anew: to others that is another offer."""
+    offer = {"kind": "offer", "into": "offer/1"}
+    rows = [
+        TraceRow(0.0, 0, "combine", "model", detail={"initial": 1.0}),
+        TraceRow(0.0, 1, "combine", "model", detail={"initial": 1.0}),
+        *[TraceRow(1.0, 1, "forges", detail="1")] * forges,
+    ]
+    for number in (1, 2):
+        rows += [
+            TraceRow(number + 1.0, 1, "send", "model", peer=0, number=number, detail=offer),
+            TraceRow(number + 1.5, 0, "receive", "offer/1", peer=1, number=number, detail=offer),
+            TraceRow(number + 1.5, 0, "combine", "model", detail={"model": 0.5, "offer/1": 0.5}),
+        ]
+    assert LedgerCheck(AsyncGossip(), 2, 0).play(rows).twice == (0 if forges else 1)
 
 
 def test_a_disk_is_free_again_when_what_waited_is_written() -> None:

@@ -146,7 +146,7 @@ def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
         AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=60), rejoin=True, wait_for_neighbours=5
     ) as again:
         again.wait()
-    assert again.nodes[1].progress.tally.iterations >= 60
+    assert max(node.progress.tally.iterations for node in again.nodes) >= 60  # one that hears of the end may know less
     assert not torch.equal(again.nodes[1].models.interpreter.read(1, "model"), kept)
     assert first.nodes[1].link.incarnation != again.nodes[1].link.incarnation
 

@@ -241,6 +241,8 @@ class LedgerCheck(Ledger):
     def after(self, row: TraceRow) -> None:
         """Note whose update it is."""
         super().after(row)
+        if row.event == "forges":
+            self.uses.liars.add(row.node)
         if row.event == "partition":
             side = frozenset(int(word) for word in row.detail.split())
             self.partitions.append(Partition(side, ([], [])))

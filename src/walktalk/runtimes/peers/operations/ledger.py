@@ -67,6 +67,7 @@ class Uses:
         """
         self.exchanges = 0  # models that came and were mixed in
         self.twice = 0  # of them more than once into the same model
+        self.liars: set[int] = set()  # nodes that sent forged messages: what they offer again under a new number is new
         self._interpreter, self._once = interpreter, frozenset(once)
         self._kinds: dict[int, str] = {}  # messages under way, by number
         came = collections.defaultdict[int, dict[str, Use]]
@@ -86,6 +87,8 @@ class Uses:
             came[into] = used[0]
             return
         for use in used:
+            if use[0] in self.liars:
+                continue
             counts[use] += 1
             self.twice += counts[use] == 2
             self.exchanges += 1
