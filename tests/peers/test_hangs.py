@@ -91,7 +91,10 @@ def test_a_training_that_hangs_stops_nobody_and_is_named(
             assert metrics["walktalk_healthy"].samples[0].value == 0.0
             assert [r for r in caplog.records if r.levelno == logging.ERROR and "its training has hung" in r.message]
             neighbour = cluster.nodes[0]
-            wait_for(lambda: "n1 says that its training hangs" in neighbour.health.warnings(), "news")
+            wait_for(
+                lambda: "n1 says that nothing is trained there; its own status says why" in neighbour.health.warnings(),
+                "news",
+            )
             goes_on(lambda: of_others(cluster), 40)
             assert node.state.hangs
         finally:

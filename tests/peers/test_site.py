@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from walktalk.core.errors import DataError, SpecError, StudyError, UnavailableEr
 from walktalk.learning import tasks
 from walktalk.protocols import FedProx, Scaffold
 from walktalk.runtimes.peers import OutsideTrainer, check_outside, load_cluster
+from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.node.outside import Answer
 from walktalk.runtimes.peers.wire import local
 from walktalk.runtimes.semantics import Work
@@ -498,3 +500,12 @@ def test_the_first_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.
         assert answer.row is not None
         assert answer.samples == 10
         assert set(answer.metrics.values()) <= {0.5, 0.75}
+
+
+def test_walks_that_are_handed_on_for_days_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    news = News(SimpleNamespace(name="lyon", number=0, neighbours={"nice": 1}))  # type: ignore[arg-type]
+    with caplog.at_level(logging.INFO):
+        for _ in range(50):
+            news.event("handed_on", 1, 1, 0)
+            news.event("handed_on", 1, 2, 0)
+    assert [record.getMessage() for record in caplog.records] == [f"lyon: hands walk {walk} on" for walk in (1, 2)]

@@ -152,7 +152,7 @@ class Health:
         return [
             *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
             *self._about_certificates(),
-            *(f"{name} says that its training hangs" for name in self._hanging()),
+            *(f"{name} says that nothing is trained there; its own status says why" for name in self._hanging()),
         ]
 
     def _hanging(self) -> list[str]:

@@ -8,9 +8,11 @@ connection, and with certificates the handshake in both directions.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -29,6 +31,7 @@ SILENT = (
     "or does only one of the two use certificates? If this node has moved, its neighbours' files must say where to"
 )
 
+SELDOM = 60.0  # seconds between two lines about the same walk that is handed on
 LINES = {
     "rejoined": "comes back from its checkpoint",
     "lost": "{peer} is gone",
@@ -96,6 +99,7 @@ class News:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._names = {number: name for name, number in endpoint.neighbours.items()}
+        self._handed_at: dict[int, float] = {}  # by walk, when the log has told last that it was handed on
 
     def change(self, endpoint: Endpoint, names: Mapping[int, str]) -> None:
         """The node has other neighbours, and there are other names."""
@@ -107,6 +111,10 @@ class News:
 
     def event(self, event: str, peer: int, walk: int, number: int) -> None:
         """An event of the trace has happened; most are of no interest here."""
+        if event == "handed_on":  # where no script trains for days, each walk comes many times a minute
+            if time.monotonic() - self._handed_at.get(walk, -math.inf) < SELDOM:
+                return
+            self._handed_at[walk] = time.monotonic()
         if event in LINES and not (event == "joined" and peer == self._endpoint.number):
             self.say(LINES[event].format(peer=self.name_of(peer), walk=walk, number=number))
 
