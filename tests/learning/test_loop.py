@@ -562,6 +562,11 @@ def test_unusable_answers_of_functions_are_one_line():
         small(samples=lambda data: float("nan"))
     with pytest.raises(ModelError, match=r"samples: 3 is not possible; allowed: a function samples\(data\)"):
         small(samples=3)
+    with pytest.raises(ModelError, match=r"step: <lambda> takes any keyword, .*functools\.wraps"):
+        wt.tasks.loop(lambda state, data, **rest: state, {"w": np.ones(2)}, [[1], [2]], evaluate=lambda state, data: {})
+    for number in (np.nan, 1e300):
+        with pytest.raises(ModelError, match="state: it begins with a number that is not finite, or beyond"):
+            wt.tasks.loop(lambda state, data: state, {"w": np.array([number])}, [[1], [2]], evaluate=lambda *_: {})
     with pytest.raises(ModelError, match="merge gave back nothing; it has to return the merged state"):
         trained(small(merge=lambda states, weights: None), wt.MultiWalk(walks=2))
     with pytest.raises(ModelError, match="what step gave back is of type generator; the study's state has w"):

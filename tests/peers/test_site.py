@@ -415,6 +415,24 @@ def test_a_folder_has_one_node_and_what_a_killed_one_left_is_no_obstacle(node: O
     second.close("")
 
 
+def test_a_node_that_is_stopped_is_named_and_a_link_in_its_place_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script waited for its welcome for ever; and it talked to whatever the link led to."""
+    monkeypatch.setattr(local, "ANSWERS_WITHIN", 0.1)
+    config = write_cluster(tmp_path)
+    folder = load_cluster(config).folder / "lyon"
+    folder.mkdir(parents=True)
+    with local.listen(folder):  # nobody ever accepts
+        with pytest.raises(
+            UnavailableError, match=rf"node lyon, process {os.getpid()}, does not answer; is it stopped"
+        ):
+            wt.site(config, name="lyon").__enter__()
+        (folder / local.SOCKET).rename(tmp_path / "elsewhere")
+        (folder / local.SOCKET).symlink_to(tmp_path / "elsewhere")
+        assert local.connect(folder) is None
+
+
 def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     deep = tmp_path / ("long-" * 12) / ("path-" * 12)
     deep.mkdir(parents=True)

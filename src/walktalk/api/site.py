@@ -234,7 +234,13 @@ class Site:
             connection.send(hello)
             said, memory = connection.receive(descriptors=2)
         except Closed as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise UnavailableError(
+                    f"node {self.name}, process {connection.process}, does not answer; is it stopped? End it, and the "
+                    "script starts it again"
+                ) from error
             raise UnavailableError(f"node {self.name} hung up; its log says why: {self.folder / LOG}") from error
+        connection.wait_at_most(None)
         if "refused" in said:
             connection.close()
             raise UserError(f"node {self.name} refuses this script: {said['refused']}")
@@ -402,6 +408,8 @@ class Visit:
         Args:
             share: How much of it is done, from 0 to 1.
         """
+        if isinstance(share, (str, bytes)) or not hasattr(share, "__float__"):
+            raise misfit("share", share, "a number from 0 to 1", DataError)
         if not self.is_over and self._site._is_first:
             self._site._said({"say": "progress", "visit": self.number, "share": float(share)})
 

@@ -208,6 +208,9 @@ def loop(
     make = seeded_start(state)
     first = make(0)
     layout = form_of_states(first, room)
+    start = layout.row(first, "state")
+    if room is None and not bool(torch.isfinite(start).all()):
+        raise ModelError("state: it begins with a number that is not finite, or beyond 3.4e38 (numbers have 32 bits)")
     memory_layout = None if memory is None else TreeForm(memory, "memory")
     sources = chosen(sources_of(partitions, names), part)
     data = tuple(source.load() for source in sources)
@@ -222,7 +225,7 @@ def loop(
     tested = torch.arange(sum(test_counts))
     return LoopTask(
         name,
-        StateModel(layout, layout.row(first, "state")),
+        StateModel(layout, start),
         evaluate,
         numbers,
         numbers,
@@ -256,6 +259,11 @@ def wanted_by(step: Any) -> frozenset[str]:
                 f"{suggestion(one.name, ASKED_FOR)}; give anything else a default"
             )
     wants = frozenset(one.name for one in others if one.name in ASKED_FOR)
+    if not wants and any(one.kind is one.VAR_KEYWORD for one in parameters):
+        raise ModelError(
+            f"step: {called} takes any keyword, so what it asks for is not known; name its arguments (of "
+            f"{', '.join(ASKED_FOR)}), or let a wrapper say whom it wraps (functools.wraps)"
+        )
     if ("anchor" in wants) != ("pull" in wants):
         raise ModelError("step: anchor and pull belong together; take both as arguments, or neither")
     return wants

@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import socket
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ _HEAD = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 LIMITS = Limits(size=1 << 22)
+ANSWERS_WITHIN = 60.0  # seconds for a node's first words; it may just be mapping a large model
 
 
 class Closed(ConnectionError):
@@ -82,6 +84,10 @@ class LocalConnection:
             data += more
         return data
 
+    def wait_at_most(self, seconds: float | None) -> None:
+        """How long the other end may take for anything before it counts as gone; None: as long as it likes."""
+        self._end.settimeout(seconds)
+
     def fileno(self) -> int:
         """The descriptor, to wait for several at once."""
         return self._end.fileno()
@@ -107,10 +113,16 @@ def check_user(end: socket.socket) -> int:
 
 
 def connect(folder: Path) -> LocalConnection | None:
-    """A connection to the node whose folder this is; None where none runs."""
+    """A connection to the node whose folder this is; None where none runs, or something else is in its socket's place.
+
+    Until the node has said its first words it may take `ANSWERS_WITHIN` seconds: one that is stopped never does.
+    """
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    end.settimeout(ANSWERS_WITHIN)
     try:
         with _Near(folder) as near:
+            if not stat.S_ISSOCK(os.lstat(f"{near}/{SOCKET}").st_mode):
+                raise FileNotFoundError(SOCKET)  # a link leads to who knows whom
             end.connect(f"{near}/{SOCKET}")
     except OSError:
         end.close()
