@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.mechanisms import ours
 from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.core.errors import SpecError, StudyError
@@ -119,7 +120,7 @@ def test_every_fault_can_be_injected_and_every_algorithm_has_a_plan_or_says_why_
     faults = {fault.kind for kind in KINDS.values() for fault in kind.faults}
     assert faults == {*DO, *BEGIN}
     assert set(BEGIN) == set(BESIDE)
-    for name in PROTOCOLS:
+    for name in ours():
         plan = ChaosPlan(nodes=8, algorithm=name, faults=faults_of(tuple(KINDS)))
         if name in ("centralized", "choco_sgd"):
             with pytest.raises(SpecError, match="survives no failures"):

@@ -179,7 +179,7 @@ def test_certificates_are_renewed_on_all_three_and_nobody_is_lost(tmp_path: Path
     files = [credentials(tmp_path, name) for name in ("a", "b", "relay")]
     with relaying(files[2]) as relay, two_behind(relay.port, (files[0], files[1])) as (a, b):
         meet(a, b)
-        make_certificates(tmp_path, {"a": (), "b": (), "relay": ()}, days=100)
+        make_certificates(tmp_path, {"a": (), "b": (), "relay": ()}, days=100, together=True)
         renewals = (relay._renewal, a.link.connections.renewal, b.link.connections.renewal)
         for renewal in renewals:
             assert renewal is not None
