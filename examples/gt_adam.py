@@ -57,6 +57,7 @@ class GTAdam(NeighbourRounds):
     family: ClassVar[str] = "gossip"
     kinds: ClassVar[tuple[str, ...]] = ("model", "tracker")
     demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
+    needs_own_gradients: ClassVar[str] = "asks for gradients, not for trained models"
 
     def rule(self, around: NetworkView) -> Rule:
         return AdamAlongTheTracker(self)
@@ -66,7 +67,6 @@ class AdamAlongTheTracker(Rule):
     """`MODEL` is x, `HALF` what is sent of it; `TRACKER` is y, and after an averaging Σ W y."""
 
     begins_anew: ClassVar[bool] = True  # trackers add up to the gradients of those that mix them
-    needs_own_gradients: ClassVar[str] = "asks for gradients, not for trained models"
 
     def __init__(self, settings: GTAdam) -> None:
         self.settings, self.moves, self.lr = settings, False, 0.0

@@ -33,7 +33,7 @@ from walktalk.core.wall_clock import wall_nanoseconds
 from walktalk.records import write_text
 
 HELLO_KIND = "hello"
-VERSION = 7
+VERSION = 8
 """Of all that nodes say to each other, but for this message: it goes up where another version would not understand."""
 
 FACTS_AT_MOST = 1 << 16  # bytes of facts
