@@ -576,8 +576,9 @@ class TrainingControl:
 
     def hand_walks_on(self) -> None:
         """Send every walk that is here to a neighbour, as if its training here had brought nothing."""
-        models, end = self._models, time.monotonic() + HAND_ON_WITHIN
+        models = self._models
         for request in self.queue.give_up():
+            end = time.monotonic() + HAND_ON_WITHIN
             while time.monotonic() < end:  # where all neighbours are silent it would stay for ever
                 self.queue.give_up()  # it stays here, by the matrix: once more
                 if request.slot not in models.slots or request.walk <= 0:
