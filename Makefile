@@ -12,7 +12,7 @@ TESTS ?= tests
 # Tests start many processes, each of which would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two test processes on two cores: a second thread in each would only wait for its turn.
+# Three test processes on two cores, as tests of real nodes wait; a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
 .PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench bench-check clean
@@ -21,7 +21,7 @@ demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
 
 test: lint
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu and not network and not kernels" $(TESTS)
+	$(BIN)/pytest -n 3 --dist worksteal -m "not slow and not gpu and not network and not kernels" $(TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site

@@ -33,7 +33,9 @@ TRIED = [
 
 
 @pytest.mark.parametrize("protocol", TRIED, ids=lambda one: one.label)
-@pytest.mark.parametrize("answers", [True, False], ids=["it waits", "no answer"])
+@pytest.mark.parametrize(
+    "answers", [pytest.param(True, marks=pytest.mark.slow, id="it waits"), pytest.param(False, id="no answer")]
+)
 def test_who_acknowledges_nothing_is_left_out_and_named(protocol: Protocol, answers: bool, tmp_path: Path) -> None:
     """16.6 iterations a second came to 0.0, and nobody complained."""
     with running(protocol, graph_of(protocol.name), tmp_path, Stop(time=600.0)) as cluster:
