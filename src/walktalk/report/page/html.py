@@ -104,7 +104,7 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
 
 def _title(study: Study) -> str:
     """What the page is headed with: of a cluster whose study has no name of its own, that of the cluster."""
-    unnamed = "name" not in study.spec.model_fields_set or study.spec.name == type(study.spec)().name
+    unnamed = study.spec.name == type(study.spec).model_fields["name"].default
     return str(study.cluster["name"]) if study.cluster is not None and unnamed else study.spec.name
 
 

@@ -128,19 +128,29 @@ def cut_power(disturbance: Disturbance, fault: ChaosFault) -> None:
     disturbance.start_again(node)
 
 
+def _one_to_spare(disturbance: Disturbance) -> int | None:
+    """A node of the first ones without which the others still hold together; None where there is none."""
+    able = [v for v in disturbance.writing() if v < disturbance.graph.nodes and disturbance.hold_together_without(v)]
+    return disturbance.rng.choice(able) if able else None
+
+
+def _let_go(disturbance: Disturbance, name: str, dead: bool) -> str:
+    """Ask that a node goes for good; why it cannot, a finding of this round and no reason to end the series."""
+    try:
+        return ask_to_leave(disturbance.cluster, [name], LEAVING, dead=dead)[name]
+    except UnavailableError as error:
+        return str(error)
+
+
 def come_back(disturbance: Disturbance, fault: ChaosFault) -> None:
     """A node that was let go as dead is started again: it is told so, and joins."""
-    able = [v for v in disturbance.writing() if v < disturbance.graph.nodes and disturbance.hold_together_without(v)]
-    if not able:
+    node = _one_to_spare(disturbance)
+    if node is None:
         return
-    node = disturbance.rng.choice(able)
     name = disturbance.names[node]
     _kill_now(disturbance, node)
     disturbance.log_line(f"kill -9 {name}, which is let go for good")
-    try:
-        why = ask_to_leave(disturbance.cluster, [name], LEAVING, dead=True)[name]
-    except UnavailableError as error:
-        why = str(error)
+    why = _let_go(disturbance, name, dead=True)
     if why:
         disturbance.failures.append(f"{name} could not be let go: {why}")
     disturbance.record("revive", node)
@@ -215,16 +225,12 @@ def _mute(disturbance: Disturbance, side: set[int]) -> None:
 
 def leave(disturbance: Disturbance, fault: ChaosFault) -> None:
     """A node goes for good, in order."""
-    able = [v for v in disturbance.writing() if v < disturbance.graph.nodes and disturbance.hold_together_without(v)]
-    if not able:
+    node = _one_to_spare(disturbance)
+    if node is None:
         return
-    node = disturbance.rng.choice(able)
     name = disturbance.names[node]
     disturbance.log_line(f"{name} leaves for good")
-    try:
-        why = ask_to_leave(disturbance.cluster, [name], LEAVING, dead=False)[name]
-    except UnavailableError as error:  # a finding of this round, no reason to end the series
-        why = str(error)
+    why = _let_go(disturbance, name, dead=False)
     disturbance.fleet.processes[node].join(LEAVING)
     if why or disturbance.fleet.processes[node].is_alive():
         disturbance.failures.append(f"{name} could not leave for good{': ' * bool(why)}{why}")
