@@ -112,9 +112,9 @@ def settings(which: str) -> list[Setting]:
                 compute=rng.choice((0.05, 0.5)),
                 bandwidth=rng.choice((1e7, 1e8, 1e9)),
                 model_bytes=rng.choice((20_000, 1_000_000, 20_000_000)),
-                left=rng.choice((0.3, 0.15, 0.05)),
+                left=rng.choice((0.2, 0.1, 0.04)),
                 rate=rng.choice((0.3, 1.0, 1.0, 3.0)),
-                every=rng.choice((20, 50)),
+                every=rng.choice((10, 25)),
                 seed=100 * SEEDS[which] + k,
             )
         )
