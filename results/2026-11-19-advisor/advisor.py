@@ -1,6 +1,6 @@
 """The advisor against the truth: advice for settings drawn by a seed, and every candidate run to the end in each.
 
-    OMP_NUM_THREADS=1 python results/2026-11-19-advisor/advisor.py --set fresh --out results/2026-11-19-advisor --jobs 16
+    OMP_NUM_THREADS=1 python results/2026-11-19-advisor/advisor.py --out results/2026-11-19-advisor --jobs 16
 
 A setting is a task (quadratics, digits, tables and measurements of scikit-learn, each with its model), a graph, a way
 to count time, an objective, a target, and the learning rate that somebody begins with, which may be three times too
