@@ -3,10 +3,11 @@
     python benchmarks/alerts.py [--rounds 20] [--seed 0] [--out out/alerts]
 
 Three nodes with certificates, each a process that trains; Prometheus scrapes them and judges by alerts.yaml. In every
-round something is done to them, in an order that the seed decides: as soon as what has to fire fires, all is mended,
-and the round is over when nothing fires any more. What fired besides fails the round. Durations in alerts.yaml are
-divided by 15, and Prometheus looks every second, so that a round takes a minute. Needs `prometheus` on the path; as
-root a full disk is a file system of its own, else a limit on files. A table is printed, and alerts.json written.
+round something is done to them, in an order that the seed decides: soon after what has to fire fires, all is mended,
+and the round is over when nothing fires any more and all have met. What fired besides fails the round. Durations in
+alerts.yaml are divided by 15, and Prometheus looks every second, so that a round takes a minute. Needs `prometheus` on
+the path; as root a full disk is a file system of its own, else a limit on files. A table is printed, and alerts.json
+written.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class Nodes:
             "certificates": "certs",
             "folder": "records",
             "pace": 0.1,
+            "at_least": 2,
             "keep_traces": 1,
             "nodes": {
                 name: {"address": f"127.0.0.1:{port}", "metrics": self.targets[name]}
@@ -191,6 +193,17 @@ def dead(nodes: Nodes, name: str) -> Iterator[None]:
 
 
 @contextmanager
+def two_dead(nodes: Nodes, name: str) -> Iterator[None]:
+    """All others are killed, and started again."""
+    others = [other for other in NAMES if other != name]
+    for other in others:
+        nodes.signal(other, signal.SIGKILL)
+    yield
+    for other in others:
+        nodes.start_again(other)
+
+
+@contextmanager
 def frozen(nodes: Nodes, name: str) -> Iterator[None]:
     """A node's process is stopped, and goes on."""
     nodes.signal(name, signal.SIGSTOP)
@@ -236,6 +249,10 @@ class Fault(NamedTuple):
 FAULTS: Mapping[str, Fault] = {
     "nothing": Fault(nothing, lambda name: set()),
     "dead": Fault(dead, lambda name: {("WalktalkNodeDown", name)}),
+    "too few": Fault(
+        two_dead,
+        lambda name: {("WalktalkTooFewNodes", ""), *(("WalktalkNodeDown", other) for other in NAMES if other != name)},
+    ),
     "frozen": Fault(frozen, lambda name: {("WalktalkNodeDown", name)}),
     "training hangs": Fault(lambda nodes, name: switched(nodes, [name], STALLS), lambda name: {(HANGS, name)}),
     "deaf": Fault(lambda nodes, name: switched(nodes, [name], DEAF), lambda name: {("WalktalkNodeLeftOut", name)}),
@@ -262,7 +279,7 @@ class Round(NamedTuple):
     expected: tuple[str, ...]
     fired: tuple[str, ...]
     seconds: float | None  # from the fault until all that had to fire did; None: it did not
-    mended: float | None  # from the mending until nothing fired any more
+    mended: float | None  # from the mending until nothing fired any more and all had met
 
     @property
     def held(self) -> bool:
@@ -291,7 +308,8 @@ def one_round(nodes: Nodes, prometheus: Prometheus, kind: str, name: str) -> Rou
             until(lambda now: False, CALM / 3)  # what else comes a little later
         else:
             seconds = until(lambda now: False, CALM) or CALM
-    mended = until(lambda now: not now)
+    # A node that was deaf is asked again later each time, in seconds that nobody has divided: all must have met again.
+    mended = until(lambda now: not now and not prometheus.query("walktalk_neighbour_up == 0"))
     return Round(kind, name, _words(expected), _words(fired), seconds, mended)
 
 

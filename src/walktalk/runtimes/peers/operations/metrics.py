@@ -64,6 +64,11 @@ class NodeMetrics(Collector):
         yield gauge("walktalk_stuck", "1 where the node's loop stands still, and only a start helps.", health.is_stuck)
         yield gauge("walktalk_run_seconds", "How long the run has lasted.", status["seconds"])
         yield from known("walktalk_checkpoint_age_seconds", "Since the last checkpoint.", health.checkpoint_age)
+        what = "Nodes that take part, as far as this one has heard; itself among them."
+        yield gauge("walktalk_nodes_taking_part", what, len(status["takes_part"]))
+        yield gauge(
+            "walktalk_nodes_at_least", "Nodes that the run asks for; 0 where it asks for none.", status["at_least"]
+        )
         yield from self._disk()
         what = "When this node's certificate ends."
         yield from known("walktalk_certificate_expiry_timestamp_seconds", what, health.certificate_end)
