@@ -102,7 +102,7 @@ def compare(ready: Preparation, trace: list[TraceRow], left: Left, window: tuple
 
 
 def _behind(loss: float, curves: list[Curve], iteration: float) -> float:
-    """By which share of the iterations the undisturbed runs had such a loss sooner; they may have it later, too."""
+    """The share of the iterations by which undisturbed runs had such a loss sooner; below 0 where they had it later."""
     means = {at: fmean(losses) for at, losses in _by_iteration(curves).items()}
     return 1.0 - min((at for at, mean in means.items() if mean <= loss), default=max(means)) / iteration
 
