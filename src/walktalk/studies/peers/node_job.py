@@ -405,6 +405,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         named=_named(trainer) if job.deployed else None,
         secret=job.deployed,
         stay=cluster.stay,
+        at_least=cluster.at_least,
         keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
