@@ -457,11 +457,11 @@ class Visit:
         said = {"say": "finish", "visit": self.number, "metrics": found, "optimizer": bool(beside), **counts}
         site._said(said | ({} if weighed else {"lengthen": True}))
         bad = self._not_finite(site.layout, 0)  # the node goes on meanwhile, and sees for itself that it is so
-        counts = self._verdict(site._answered())
+        taken = self._verdict(site._answered())
         if bad:
             site._said({"say": "mistake", "why": bad})
             return self._left_out(bad)
-        return self._shared(counts)
+        return self._shared(taken)
 
     def _left_out(self, why: str) -> bool:
         """False: the visit counts nothing, as all processes of the script are told."""
