@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from walktalk.core.errors import SpecError, UserError
 from walktalk.learning import tasks
-from walktalk.runtimes.peers import Closed, LocalConnection, SharedMemory, copied
+from walktalk.runtimes.peers import Closed, LocalConnection, SharedMemory, norm_of
 
 FOR_EVER = datetime.timedelta(days=365)  # that a visit may be waited for
 
@@ -126,11 +127,14 @@ class Talk:
 
     def ask(self, said: dict[str, Any]) -> dict[str, Any] | None:
         """What the node answers; None where it has gone."""
+        self.say(said)  # where it has gone, it may have said why
+        return self.answer()
+
+    def answer(self) -> dict[str, Any] | None:
+        """What the node says next; None where it has gone."""
         connection = self._connection
         if connection is None:
             return None
-        with suppress(Closed):  # it may have said why it goes
-            connection.send(said)
         try:
             return connection.receive()[0]
         except Closed:
@@ -178,11 +182,20 @@ class Talk:
         numbers = self._given.numbers(4 * self.layout.width, self.optimizer_layout.width)
         return self.optimizer_layout.state(numbers, {})
 
-    def put(self, arrays: Mapping[str, Tensor], layout: tasks.StateLayout, place: int) -> str:
-        """Copy arrays to where the node reads them; the name of the first that is not finite, or ""."""
+    def put(self, arrays: Mapping[str, Tensor], layout: tasks.StateLayout, place: int) -> None:
+        """Copy arrays to where the node reads them: the only copy on the way back."""
         assert self._back is not None
         numbers = self._back.numbers(place, layout.width)
         for array in layout.arrays if arrays else ():
-            if array.start >= 0 and not copied(numbers[array.start : array.start + array.size], arrays[array.name]):
-                return array.name
-        return ""
+            if array.start >= 0:
+                numbers[array.start : array.start + array.size].view(array.shape).copy_(arrays[array.name].detach())
+
+    def not_finite(self, layout: tasks.StateLayout, place: int) -> str:
+        """What is said of the first array given back that the node cannot take; "" where it can."""
+        assert self._back is not None
+        numbers = self._back.numbers(place, layout.width)
+        if math.isfinite(norm_of(numbers)):
+            return ""
+        pieces = {one.name: numbers[one.start : one.start + one.size] for one in layout.arrays if one.start >= 0}
+        bad = [name for name, piece in pieces.items() if not math.isfinite(norm_of(piece))]
+        return f"{bad[0] if bad else 'the model'} has numbers that are not finite, or enormous"

@@ -141,17 +141,27 @@ class Visit:
         counts = {name: whole_number(name, n) for name, n in (("samples", samples), ("steps", steps)) if n is not None}
         arrays = self.tensors if state is None else self._arrays(state)
         beside = self._optimizer_arrays(optimizer)
-        bad = talk.put(arrays, talk.layout, 0) or talk.put(beside, talk.optimizer_layout, 4 * talk.layout.width)
+        talk.put(arrays, talk.layout, 0)
+        talk.put(beside, talk.optimizer_layout, 4 * talk.layout.width)
         self.is_over = True
-        if bad:
-            log.warning("%s: %s has numbers that are not finite; this visit counts nothing", talk.name, bad)
-            said = {"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found}
-            talk.ask(said)
-            return self._shared(False)
+        if beside and (bad := talk.not_finite(talk.optimizer_layout, 4 * talk.layout.width)):
+            talk.say({"say": "mistake", "why": bad})
+            talk.ask({"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found})
+            return self._left_out(bad)
         weighed = self._weighed or self._weight == 1.0
         said = {"say": "finish", "visit": self.number, "metrics": found, "optimizer": bool(beside), **counts}
-        said |= {} if weighed else {"lengthen": True}
-        return self._counts(talk.ask(said))
+        talk.say(said | ({} if weighed else {"lengthen": True}))
+        bad = talk.not_finite(talk.layout, 0)  # the node goes on meanwhile, and sees for itself that it is so
+        taken = self._verdict(talk.answer())
+        if bad:
+            talk.say({"say": "mistake", "why": bad})
+            return self._left_out(bad)
+        return self._shared(taken)
+
+    def _left_out(self, why: str) -> bool:
+        """False: the visit counts nothing, as all processes of the script are told."""
+        log.warning("%s: visit %d counts nothing: %s", self._talk.name, self.number, why)
+        return self._shared(False)
 
     def skip(self) -> None:
         """Give the model back as it came: its walk goes on, and nothing is counted."""
