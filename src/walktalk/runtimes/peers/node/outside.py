@@ -348,6 +348,7 @@ class OutsideTrainer:
                 beside = self._given.numbers(4 * self.width, self.state_width)
                 beside.zero_() if work.state is None else beside.copy_(work.state)
             said |= {"walk": work.walk, "steps": work.steps, "lr": work.lr * work.rate, "weight": work.rate}
+            said["key"] = work.key
             limit = self.node.limit()
             said["deadline"] = time.monotonic() + limit if math.isfinite(limit) else None
         self.node.progress()
