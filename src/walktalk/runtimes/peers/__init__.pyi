@@ -82,10 +82,14 @@ from .wire.local import LocalConnection as LocalConnection
 from .wire.local import SharedMemory as SharedMemory
 from .wire.local import connect as connect
 from .wire.local import copied as copied
+from .wire.messages import Ack as Ack
+from .wire.messages import Answer as Answer
 from .wire.messages import Delivery as Delivery
 from .wire.messages import Limits as Limits
 from .wire.messages import Parcel as Parcel
 from .wire.messages import Stamp as Stamp
+from .wire.messages import encode_ack as encode_ack
+from .wire.session import ACKS as ACKS
 from .wire.session import LEAVE as LEAVE
 from .wire.session import RECORDS as RECORDS
 from .wire.session import REVOKED as REVOKED
