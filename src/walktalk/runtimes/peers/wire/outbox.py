@@ -41,8 +41,8 @@ WEIGHT = 1 / 8  # of the newest rate in the mean
 
 ASKED_AGAIN = 2
 """Times that an algorithm asks again for an answer to what the other side has taken, and would answer as it comes: then
-the other side's link works, and its algorithm does not. Each time it waits twice as long. Once is enough where it was so
-before."""
+the other side's link works, and its algorithm does not. Each time it waits twice as long. Once is enough where it was
+so before."""
 
 REMEMBERED = 16  # messages of which it is counted how often an answer was asked for
 
