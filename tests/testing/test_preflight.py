@@ -82,7 +82,7 @@ def test_a_model_that_does_not_fit_its_data_is_bad_and_named(tmp_path: Path) -> 
 
 
 def test_two_sites_see_each_other_before_the_run_with_clock_study_and_the_order_of_columns(tmp_path: Path) -> None:
-    """One is looked at, as by a second doctor that waits; columns in another order trained mixed up, and nobody knew."""
+    """One is looked at, as by a second doctor that waits; columns in another order trained mixed up, unnoticed."""
     cluster = load_cluster(cluster_of(tmp_path))
     one, other = try_site(cluster, "lyon", "cpu"), try_site(cluster, "nice", "cpu")
     old, new = (Edition("clinics", n, "2026-11-19", "2027-02-17", f"{n}", "0.1.0") for n in (1, 2))
