@@ -78,6 +78,7 @@ class Health:
             "bandwidth": link.bandwidth,
             "training_seconds": self._training_seconds,
             "trains": self.queue.under_way,
+            "hangs": bool(state.hangs),
             "walks": self.queue.walks,
             "iterations": tally.own.iterations,
             "total_iterations": tally.iterations,
