@@ -194,6 +194,7 @@ def test_a_member_that_lies_from_the_start_ends_no_run(which: str, monkeypatch: 
         honest = max(5 * int(lasted), 5)
         total = tally.iterations if which == "iterations" else tally.sent / size
         assert total <= honest + 16 * max(int(lasted), 1) + 80
+    assert tally.impossible == ({5: 10**9} if which == "iterations" else {})  # and `status` names it
 
 
 def test_one_that_is_ten_times_as_fast_as_the_others_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
