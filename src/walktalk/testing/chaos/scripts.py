@@ -27,7 +27,7 @@ AGAIN = 0.5  # seconds until a script whose node is not there looks for it again
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """One node's script, as it is handed to a process."""
+    """What the process of a node's script is given."""
 
     config: Path  # the cluster's file
     name: str  # the node's
@@ -36,7 +36,7 @@ class ScriptJob:
 
 
 def cluster_of_scripts(ready: Preparation, cluster: Cluster, folder: Path) -> Cluster:
-    """The same cluster, with scripts as the trainers of its nodes; its file is written for them."""
+    """Make a cluster whose nodes are trained by scripts of one that trains by itself; its file is written for them."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks.write_state(ready.trainer.module(ready.runs[0].initial), folder / START)
     samples = {str(number): len(part) for number, part in enumerate(ready.task.parts)}
