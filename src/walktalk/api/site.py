@@ -36,7 +36,7 @@ from walktalk.learning import tasks
 from walktalk.records import HistoryRow
 from walktalk.runtimes.peers import (
     METRICS,
-    VERSION,
+    SCRIPT,
     Closed,
     LocalConnection,
     SharedMemory,
@@ -229,7 +229,7 @@ class Site:
             connection = self._started()
         if connection is None:
             return
-        hello = {"version": VERSION, "facts": self._facts, "evaluates": self._evaluate is not None}
+        hello = {**SCRIPT.told(), "facts": self._facts, "evaluates": self._evaluate is not None}
         try:
             connection.send(hello)
             said, memory = connection.receive(descriptors=2)

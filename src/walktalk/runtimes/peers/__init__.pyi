@@ -38,6 +38,7 @@ from .node.roster import from_text as from_text
 from .node.roster import signed_entry as signed_entry
 from .node.state import NodeSetup as NodeSetup
 from .node.state import TrainingRequest as TrainingRequest
+from .node.tally import Word as Word
 from .node.tally import packed_count as packed_count
 from .node.training import METRIC as METRIC
 from .operations.cluster import Cluster as Cluster
@@ -76,7 +77,6 @@ from .relay.server import Relay as Relay
 from .wire.connections import Connections as Connections
 from .wire.link import Link as Link
 from .wire.link import Listener as Listener
-from .wire.local import VERSION as VERSION
 from .wire.local import Closed as Closed
 from .wire.local import LocalConnection as LocalConnection
 from .wire.local import SharedMemory as SharedMemory
@@ -96,3 +96,6 @@ from .wire.session import Endpoint as Endpoint
 from .wire.session import Tuning as Tuning
 from .wire.session import close_session as close_session
 from .wire.session import open_session as open_session
+from .wire.versions import MESSAGES as MESSAGES
+from .wire.versions import SCRIPT as SCRIPT
+from .wire.versions import Span as Span

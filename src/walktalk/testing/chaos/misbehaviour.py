@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from walktalk.protocols import Effect, Event, Received
-from walktalk.runtimes.peers import OPERATOR, Connections, Delivery, Node, packed_count
+from walktalk.runtimes.peers import OPERATOR, Connections, Delivery, Node, Word, packed_count
 
 STALLS, DEAF, MUTE, FALSE_COUNTS, MISLEADS = "stalls", "deaf", "mute", "counts", "misleads"
 LOOK_EVERY = 0.1  # seconds, at the file, while a training hangs
@@ -84,12 +84,12 @@ class Misbehaviour:
         tally = node.progress.tally
         encode = tally.encode
 
-        def false(clock: float, rng: random.Random) -> bytes:
-            told = encode(clock, rng)
+        def false(clock: float, rng: random.Random, lengths: bool = False) -> bytes:
+            told = encode(clock, rng, lengths)
             if not self._is(FALSE_COUNTS):
                 return told
             own = tally.own._replace(iterations=MANY, sent=MANY, done=True, over=True)
-            return told[:HEAD] + packed_count(tally.node, own)
+            return told[:HEAD] + Word(packed_count(tally.node, own)).packed(lengths)
 
         tally.encode = false  # type: ignore[method-assign]
 

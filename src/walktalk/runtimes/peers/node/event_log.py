@@ -106,7 +106,7 @@ def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
     try:
         for path in parts:
             for line in lines_of_part(path):
-                rows.append(TraceRow(*json.loads(line)))
+                rows.append(TraceRow(*json.loads(line)[: len(TraceRow._fields)]))  # a later version may have more
     except OSError:  # the part has another name by now
         raise
     except Exception as error:  # somebody else has written it

@@ -38,7 +38,7 @@ from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
-from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
+from walktalk.runtimes.peers.node.tally import COUNTS_KIND, TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import HAND_ON, TrainingControl, TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link, Listener
 from walktalk.runtimes.peers.wire.messages import Limits, Parcel
@@ -108,12 +108,15 @@ class Node:
         )
         reactions = Reactions(self._found, self._lost, lambda delivery: self.inbox.arrived(delivery), tally.remembers)
         signed = b"" if statements is None else statements.signed_life(me, life)
-        self.neighbours = Neighbours(facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed)
+        self.neighbours = Neighbours(
+            facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed, self.state.speaks
+        )
         self.members = Members(
             setup, self.state, self.link, self.neighbours, self.progress, self.runner, self.reports, self.events
         )
         hear = {
             TALLY_KIND: self._hear_tally,
+            COUNTS_KIND: self._hear_tally,
             ROSTER_KIND: self.members.hear,
             CERTIFICATE_KIND: self.progress.hear_certificate,
             LATER_KIND: self._hear_of_later_life,

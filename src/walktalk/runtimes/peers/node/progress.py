@@ -13,9 +13,10 @@ from walktalk.protocols import Message
 from walktalk.runtimes.peers.identity.certificates import bearer, common_name
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.state import NodeState
-from walktalk.runtimes.peers.node.tally import TALLY_KIND, Tally
+from walktalk.runtimes.peers.node.tally import COUNTS_KIND, TALLY_KIND, Tally
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.versions import COUNTS_WITH_LENGTHS, MESSAGES
 from walktalk.runtimes.semantics import Stop
 
 STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
@@ -121,7 +122,9 @@ class Progress:
 
     def announce(self, peer: int) -> None:
         """Tell a neighbour how far everybody is."""
-        self._say(peer, TALLY_KIND, self.tally.encode(self._state.clock.run_time, self._dice))
+        lengths = self._state.speaks.get(peer, MESSAGES.oldest) >= COUNTS_WITH_LENGTHS
+        note = self.tally.encode(self._state.clock.run_time, self._dice, lengths)
+        self._say(peer, COUNTS_KIND if lengths else TALLY_KIND, note)
         if self.statements is not None:
             self._say(peer, CERTIFICATE_KIND, self.statements.next())  # words may get lost
 
@@ -137,7 +140,7 @@ class Progress:
 
     def hear(self, parcel: Parcel) -> None:
         """A neighbour tells how far everybody is; `ValueError` where that is nonsense."""
-        lasted = self.tally.hear(parcel.sender, parcel.message.note)
+        lasted = self.tally.hear(parcel.sender, parcel.message.note, parcel.message.kind == COUNTS_KIND)
         if self._state.begun:
             self._state.clock.hear(lasted)
 

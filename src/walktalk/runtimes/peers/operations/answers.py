@@ -65,6 +65,7 @@ def _copy(value: Any) -> bool:
 
 
 FIELDS: Mapping[str, Check] = {
+    "about": _by_name(_text),
     "aggregates": _flag,
     "aggregates_since": _optional(_length),
     "alive": _list_of(_whole),
@@ -87,6 +88,7 @@ FIELDS: Mapping[str, Check] = {
     "name": _text,
     "neighbours": _by_name(_flag),
     "node": _whole,
+    "neighbours_about": _by_name(lambda value: isinstance(value, dict)),
     "others": _by_name(_list_of(_count)),
     "refused": lambda value: _text(value) or _by_name(_count)(value),  # why; in `status`: how much, by sender
     "relay": _any,
@@ -94,6 +96,7 @@ FIELDS: Mapping[str, Check] = {
     "roster": _list_of(lambda entry: isinstance(entry, list)),
     "seconds": _length,
     "site": _text,
+    "speaks": _list_of(_whole),
     "state": _text,
     "strangers": _by_name(_text),
     "taken": _flag,
