@@ -17,6 +17,7 @@ from walktalk.runtimes.peers.node.checkpoints import Memory
 from walktalk.runtimes.peers.node.members import Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import Neighbours
+from walktalk.runtimes.peers.node.participation import Participation
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeState
@@ -43,6 +44,7 @@ class Health:
     members: Members
     memory: Memory
     reports: Reports
+    participation: Participation
 
     @property
     def name(self) -> str:
@@ -62,6 +64,9 @@ class Health:
             "seconds": round(state.clock.run_time, 3),
             "alive": sorted(state.alive),
             "neighbours": {name: number in state.alive for name, number in link.endpoint.neighbours.items()},
+            "takes_part": self.participation.there,
+            "missing": self.participation.missing,
+            "at_least": self.participation.needed,
             "state": self.doing,
             "aggregates": aggregates,
             "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
@@ -124,7 +129,7 @@ class Health:
 
     def _about_loop(self) -> Iterator[str]:
         if not self.state.begun:
-            yield "it has not begun: it waits for its neighbours"
+            yield f"it has not begun: {self.participation.too_few or 'it waits for its neighbours'}"
         elif self.is_stuck:
             yield f"its loop has stood still for {self.state.clock.stands_still:.0f} s"
         elif self.state.hangs and not self.progress.end.seen:
@@ -134,6 +139,8 @@ class Health:
         state, endpoint, named = self.state, self.link.endpoint, self.reports.news.name_of
         if state.begun and endpoint.neighbours and not state.alive and not self.progress.end.seen:
             yield f"none of its {len(endpoint.neighbours)} neighbours is there"
+        if state.begun and (few := self.participation.too_few):
+            yield few
         for peer, why in dict(self.neighbours.strangers).items():
             yield f"it refuses {named(peer)}: {why}"
         for peer in self.link.duplicate_names.doubled():

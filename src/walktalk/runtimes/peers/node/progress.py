@@ -121,10 +121,10 @@ class Progress:
         self._link, self._state, self._dice = link, state, dice
 
     def announce(self, peer: int) -> None:
-        """Tell a neighbour how far everybody is."""
+        """Tell a neighbour how far everybody is; before this node has begun, its run has lasted no time."""
+        lasted = self._state.clock.run_time if self._state.begun else 0.0
         lengths = self._state.speaks.get(peer, MESSAGES.oldest) >= COUNTS_WITH_LENGTHS
-        note = self.tally.encode(self._state.clock.run_time, self._dice, lengths)
-        self._say(peer, COUNTS_KIND if lengths else TALLY_KIND, note)
+        self._say(peer, COUNTS_KIND if lengths else TALLY_KIND, self.tally.encode(lasted, self._dice, lengths))
         if self.statements is not None:
             self._say(peer, CERTIFICATE_KIND, self.statements.next())  # words may get lost
 
