@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import datetime
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from walktalk import __version__
 from walktalk.core.wall_clock import wall_seconds
 from walktalk.runtimes.peers.identity.handshake import duplicate_name
 from walktalk.runtimes.peers.node.checkpoints import Memory
@@ -59,6 +61,7 @@ class Health:
         wall, named = state.clock.wall, self.reports.news.name_of
         return {
             "name": self.name,
+            "version": __version__,
             "node": self.models.me,
             "site": self.members.site,
             "seconds": round(state.clock.run_time, 3),
@@ -75,6 +78,7 @@ class Health:
             "metrics": dict(state.metrics),
             "bandwidth": link.bandwidth,
             "training_seconds": self._training_seconds,
+            "trains": self.queue.under_way,
             "walks": self.queue.walks,
             "iterations": tally.own.iterations,
             "total_iterations": tally.iterations,
@@ -90,6 +94,7 @@ class Health:
             "neighbours_about": self._neighbours_about(),
             "diverged": state.diverged,
             "checkpoint_age": None if age is None else round(age, 3),
+            "disk": self.disk,
             "certificate_ends": _moment(self.certificate_end),
             "complaints": self.complaints(),
             "warnings": self.warnings(),
@@ -203,6 +208,15 @@ class Health:
         """Seconds since the last checkpoint of this life; None where there is none."""
         saved = self.memory.checkpoints.saved_at
         return None if saved is None else max(0.0, wall_seconds() - saved)
+
+    @property
+    def disk(self) -> list[int] | None:
+        """Bytes that are free where its folder is, and all that there are; None where the system does not say."""
+        try:
+            found = shutil.disk_usage(self.memory.checkpoints.path.parent)
+        except OSError:
+            return None
+        return [found.free, found.total]
 
     @property
     def certificate_warning(self) -> int | None:
