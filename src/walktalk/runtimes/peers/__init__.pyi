@@ -19,6 +19,7 @@ from .node.checkpoints import finished_before as finished_before
 from .node.event_log import BEST as BEST
 from .node.event_log import COPY as COPY
 from .node.event_log import FILES as FILES
+from .node.event_log import STATEMENT as STATEMENT
 from .node.event_log import Copy as Copy
 from .node.event_log import archive_earlier_run as archive_earlier_run
 from .node.event_log import open_part as open_part
@@ -67,6 +68,16 @@ from .operations.operator import cluster_complaints as cluster_complaints
 from .operations.operator import everybody as everybody
 from .operations.operator import known_roster as known_roster
 from .operations.operator import roster_on_disk as roster_on_disk
+from .operations.record import RECORD_FILE as RECORD_FILE
+from .operations.record import Checked as Checked
+from .operations.record import Site as Site
+from .operations.record import authority_in_words as authority_in_words
+from .operations.record import check_record as check_record
+from .operations.record import make_record as make_record
+from .operations.record import read_record as read_record
+from .operations.record import read_statement as read_statement
+from .operations.record import revocations_beside as revocations_beside
+from .operations.record import text_of as text_of
 from .operations.replaying import ReplayResult as ReplayResult
 from .operations.replaying import ReplaySetup as ReplaySetup
 from .operations.replaying import merge as merge

@@ -29,6 +29,7 @@ from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
+from walktalk.runtimes.peers.node.statement import earlier_lives
 from walktalk.runtimes.peers.wire.versions import CHECKPOINTS, span_in
 from walktalk.runtimes.semantics import Stop
 
@@ -55,6 +56,7 @@ class Kept:
     over: str = ""  # what the run was to end by, where this node has seen its end
     study: Mapping[str, Any] = field(default_factory=dict)  # what it was about (`handshake`)
     others: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by node: iterations and bytes, as was heard
+    exchanged: Mapping[str, Any] | None = None  # what was sent to whom; None: the event logs say it
 
     def tensors(self) -> dict[str, Tensor]:
         """The slots and the optimizer states, as one mapping."""
@@ -64,8 +66,8 @@ class Kept:
         """Everything but the tensors, as JSON can say it."""
         counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
         others = {str(node): list(counts) for node, counts in self.others.items()}
-        said = {"over": self.over, "memory": self.memory.hex(), "study": dict(self.study), "others": others}
-        return {**CHECKPOINTS.told(), **counts, "milliseconds": int(1e3 * self.seconds), **said}
+        kept = {"memory": self.memory.hex(), "study": dict(self.study), "others": others, "exchanged": self.exchanged}
+        return {**CHECKPOINTS.told(), **counts, "milliseconds": int(1e3 * self.seconds), "over": self.over, **kept}
 
 
 # -- versions of checkpoints: what each says, `wire.versions` does -----------------------------------------------------
@@ -178,7 +180,7 @@ class Checkpoints:
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
             over, study = str(facts.get("over", "")), dict(facts.get("study", {}))
             others = {int(node): (int(done), int(sent)) for node, (done, sent) in facts.get("others", {}).items()}
-            return Kept(slots, states, *counts, memory, seconds, over, study, others)
+            return Kept(slots, states, *counts, memory, seconds, over, study, others, facts["exchanged"])
         except OtherVersionError:
             raise
         except (StudyError, KeyError, TypeError, ValueError) as error:
@@ -259,6 +261,7 @@ class Memory:
             repr(self._setup.stop) if over else "",
             self.facts,
             tally.others,
+            self._reports.exchanged.kept(),
         )
 
     def save_sometimes(self) -> None:
@@ -279,6 +282,8 @@ class Memory:
         tally.remember(past.iterations, past.sent)
         tally.remember_others(past.others, past.seconds)
         self._state.clock.behind = past.seconds
+        lives = earlier_lives(self._setup.folder, self._reports.event_log.life)
+        self._reports.exchanged.go_on(past.exchanged, lives, past.number)
         self._reports.trace("rejoined", number=past.number)
         effects = self._runner.handle(Rejoined(past.memory))
         if (memory := machine.keepsake()) != past.memory:
