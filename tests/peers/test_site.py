@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import threading
@@ -23,7 +24,7 @@ from walktalk.api.site import load_optimizer
 from walktalk.core.errors import DataError, SpecError, StudyError, UnavailableError, UserError
 from walktalk.learning import tasks
 from walktalk.protocols import FedProx, Scaffold
-from walktalk.runtimes.peers import OutsideTrainer, check_outside, load_cluster
+from walktalk.runtimes.peers import OutsideTrainer, check_outside, load_cluster, norm_of
 from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.node.outside import Answer
 from walktalk.runtimes.peers.wire import local
@@ -211,14 +212,28 @@ def test_numbers_that_are_not_finite_count_nothing_and_are_named(
     with node.visited() as visit:
         visit.state["x"][2] = np.inf
         assert not visit.finish()
-    assert "lyon: x has numbers that are not finite; this visit counts nothing" in warnings_of(caplog)
-    assert node.answers == [Answer(diverged=True)]
+    said = "x has numbers that are not finite, or enormous"
+    assert f"lyon: visit 1 counts nothing: {said}" in warnings_of(caplog)
+    wait_for(lambda: f"lyon: its script: {said}" in warnings_of(caplog), "a line at the node")
+    (answer,) = node.answers
+    assert answer.row is not None
+    assert not math.isfinite(norm_of(answer.row))  # by which the node leaves it out, as a training of our own
 
 
-def test_large_numbers_are_finite(node: OneNode) -> None:
-    with node.visited() as visit:
-        visit.state["x"][:] = 1e30  # whose squares are not
-        assert visit.finish()
+def test_numbers_that_no_node_takes_do_not_count_in_the_script_either(node: OneNode) -> None:
+    for number, counts in ((1e18, True), (1e30, False)):  # whose squares are beyond all numbers
+        with node.visited() as visit:
+            visit.state["x"][:] = number
+            assert visit.finish() is counts
+
+
+def test_what_is_given_back_lies_in_the_row_as_it_is_numbered_however_it_lies_in_memory() -> None:
+    weight = torch.arange(24.0).reshape(2, 3, 2, 2)
+    layout = tasks.StateLayout.of({"w": weight})
+    row = torch.zeros(24)
+    visit = SimpleNamespace(_site=SimpleNamespace(_back=SimpleNamespace(numbers=lambda place, count: row)))
+    wt.Visit._put(visit, {"w": weight.to(memory_format=torch.channels_last)}, layout, 0)
+    assert row.tolist() == list(range(24))
 
 
 def test_a_visit_is_given_back_once(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:

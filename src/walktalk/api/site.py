@@ -41,8 +41,8 @@ from walktalk.runtimes.peers import (
     LocalConnection,
     SharedMemory,
     connect,
-    copied,
     load_cluster,
+    norm_of,
 )
 from walktalk.studies import load_spec, make_spec
 from walktalk.studies.peers import check_outside_samples, study_keys
@@ -197,11 +197,14 @@ class Site:
 
     def _asked(self, said: dict[str, Any]) -> dict[str, Any] | None:
         """What the node answers; None where it has gone."""
+        self._said(said)  # where it has gone, it may have said why
+        return self._answered()
+
+    def _answered(self) -> dict[str, Any] | None:
+        """What the node says next; None where it has gone."""
         connection = self._connection
         if connection is None:
             return None
-        with suppress(Closed):  # it may have said why it goes
-            connection.send(said)
         try:
             return connection.receive()[0]
         except Closed:
@@ -443,17 +446,27 @@ class Visit:
         counts = {name: whole_number(name, n) for name, n in (("samples", samples), ("steps", steps)) if n is not None}
         arrays = self.tensors if state is None else self._arrays(state)
         beside = self._optimizer_arrays(optimizer)
-        bad = self._put(arrays, site.layout, 0) or self._put(beside, site.optimizer_layout, 4 * site.layout.width)
+        self._put(arrays, site.layout, 0)
+        self._put(beside, site.optimizer_layout, 4 * site.layout.width)
         self.is_over = True
-        if bad:
-            log.warning("%s: %s has numbers that are not finite; this visit counts nothing", site.name, bad)
-            said = {"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found}
-            site._asked(said)
-            return self._shared(False)
+        if beside and (bad := self._not_finite(site.optimizer_layout, 4 * site.layout.width)):
+            site._said({"say": "mistake", "why": bad})
+            site._asked({"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found})
+            return self._left_out(bad)
         weighed = self._weighed or self._weight == 1.0
         said = {"say": "finish", "visit": self.number, "metrics": found, "optimizer": bool(beside), **counts}
-        said |= {} if weighed else {"lengthen": True}
-        return self._counts(site._asked(said))
+        site._said(said | ({} if weighed else {"lengthen": True}))
+        bad = self._not_finite(site.layout, 0)  # the node goes on meanwhile, and sees for itself that it is so
+        taken = self._verdict(site._answered())
+        if bad:
+            site._said({"say": "mistake", "why": bad})
+            return self._left_out(bad)
+        return self._shared(taken)
+
+    def _left_out(self, why: str) -> bool:
+        """False: the visit counts nothing, as all processes of the script are told."""
+        log.warning("%s: visit %d counts nothing: %s", self._site.name, self.number, why)
+        return self._shared(False)
 
     def skip(self) -> None:
         """Give the model back as it came: its walk goes on, and nothing is counted."""
@@ -526,14 +539,23 @@ class Visit:
         self._check(layout.differences(arrays), "the optimizer")
         return arrays
 
-    def _put(self, arrays: Mapping[str, Tensor], layout: tasks.StateLayout, place: int) -> str:
-        """Copy arrays to where the node reads them; the name of the first that is not finite, or ""."""
+    def _put(self, arrays: Mapping[str, Tensor], layout: tasks.StateLayout, place: int) -> None:
+        """Copy arrays to where the node reads them: the only copy on the way back."""
         assert self._site._back is not None
         numbers = self._site._back.numbers(place, layout.width)
         for array in layout.arrays if arrays else ():
-            if array.start >= 0 and not copied(numbers[array.start : array.start + array.size], arrays[array.name]):
-                return array.name
-        return ""
+            if array.start >= 0:
+                numbers[array.start : array.start + array.size].view(array.shape).copy_(arrays[array.name].detach())
+
+    def _not_finite(self, layout: tasks.StateLayout, place: int) -> str:
+        """What is said of the first array given back that the node cannot take; "" where it can."""
+        assert self._site._back is not None
+        numbers = self._site._back.numbers(place, layout.width)
+        if math.isfinite(norm_of(numbers)):
+            return ""
+        pieces = {one.name: numbers[one.start : one.start + one.size] for one in layout.arrays if one.start >= 0}
+        bad = [name for name, piece in pieces.items() if not math.isfinite(norm_of(piece))]
+        return f"{bad[0] if bad else 'the model'} has numbers that are not finite, or enormous"
 
 
 def load_optimizer(optimizer: Any, arrays: Mapping[str, Tensor]) -> None:
