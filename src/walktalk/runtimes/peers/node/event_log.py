@@ -198,7 +198,7 @@ class FileServer:
         if "copy" in asked:
             self.put_copies()
         if "statement" in asked:
-            self._state()
+            self._write_statement()
         files = {path.name: path.stat().st_size for path in self._folder.iterdir() if FILES.fullmatch(path.name)}
         newest = self._newest() if self._named is not None else None
         copy = None if newest is None else {"role": newest.role, "key": newest.key}
@@ -226,7 +226,7 @@ class FileServer:
 
     def put_copies(self) -> None:
         """Write the statement and the copy into the folder, and the best one, where it is a new one."""
-        self._state()
+        self._write_statement()
         copy = self._newest()
         if copy is None or self._named is None:
             return
@@ -236,6 +236,11 @@ class FileServer:
             if best is not None:
                 self._write(BEST, best.copy.model, best.facts)
                 self._best = None if self._best is best else self._best  # else a better one has come meanwhile
+
+    def _write_statement(self) -> None:
+        """One thread at a time: two would write to one unfinished file."""
+        with self._lock:
+            self._state()
 
     def _write(self, file: str, model: Tensor, facts: dict[str, Any]) -> None:
         assert self._named is not None

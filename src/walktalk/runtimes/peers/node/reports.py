@@ -287,7 +287,7 @@ class Reports:
         if row.event in LINES:
             self.news.event(row.event, row.peer, row.walk, row.number)
         self.counts.add(row)
-        self.exchanged.add(row)
+        self.exchanged.waiting.append(row)
         self.event_log.write(row)
         if row.event == "elected":
             self._elected()

@@ -13,6 +13,7 @@ and whoever collects gets event logs and the model, which is counted here under 
 from __future__ import annotations
 
 import base64
+import collections
 import datetime
 import json
 import logging
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from walktalk import __version__
-from walktalk.core.errors import StudyError
+from walktalk.core.errors import UserError
 from walktalk.records import TraceRow, write_text
 from walktalk.runtimes.peers.identity.certificates import OPERATOR, Credentials, certificates_in, private_key
 from walktalk.runtimes.peers.identity.signed_statements import signature_of
@@ -71,11 +72,15 @@ class Flow:
     def said(self) -> dict[str, Any]:
         """The counts, as a statement says them."""
         moments = {"first": in_words(self.first), "last": in_words(self.last)} if self.first else {}
-        return {"models": self.models, "messages": self.messages, "bytes": self.bytes, **moments, "days": self.days}
+        return {"models": self.models, "messages": self.messages, "bytes": self.bytes, **moments, "days": self._days()}
 
     def kept(self) -> list[Any]:
         """The counts, as a checkpoint keeps them."""
-        return [self.models, self.messages, self.bytes, int(1e3 * self.first), int(1e3 * self.last), self.days]
+        return [self.models, self.messages, self.bytes, int(1e3 * self.first), int(1e3 * self.last), self._days()]
+
+    def _days(self) -> dict[str, list[int]]:
+        """A copy: another thread writes it down while this one counts on."""
+        return {day: list(both) for day, both in self.days.items()}
 
 
 class Life(NamedTuple):
@@ -97,6 +102,7 @@ class Exchanged:
         """walktalk: the version that counts from now on."""
         self.flows: dict[tuple[str, int], Flow] = {}  # by way and neighbour
         self.lives: list[Life] = []  # in order; the last one is of now
+        self.waiting = collections.deque[TraceRow]()  # lines that are counted when somebody wants to know
         self.whole = True  # all that earlier lives did is counted
         self._before = 0  # lives of before, at the beginning of the list
         self._walktalk = walktalk
@@ -104,10 +110,9 @@ class Exchanged:
 
     def add(self, row: TraceRow) -> None:
         """Count one more line of the node's trace."""
-        with self._lock:
-            if len(self.lives) == self._before:
-                self.lives.append(Life(row.time, row.time, self._walktalk))
-            self.lives[-1] = self.lives[-1]._replace(last=row.time)
+        if len(self.lives) == self._before:
+            self.lives.append(Life(row.time, row.time, self._walktalk))
+        self.lives[-1] = self.lives[-1]._replace(last=row.time)
         if row.event == "send":
             self._add(SENT, row.peer, row.time, int(bool(row.slot)), 1, row.bytes)
         elif row.event == "superseded":  # it was taken back before it left
@@ -123,15 +128,20 @@ class Exchanged:
         - `begins`: whether it is the first of the file.
         - `moment`: of now.
         """
-        self._add(SENT, OTHERS, moment, int(begins and file in (COPY, BEST)), int(begins), size)
+        with self._lock:
+            self._add(SENT, OTHERS, moment, int(begins and file in (COPY, BEST)), int(begins), size)
 
     def _add(self, way: str, peer: int, moment: float, models: int, messages: int, size: int) -> None:
-        with self._lock:
-            self.flows.setdefault((way, peer), Flow()).add(moment, models, messages, size)
+        self.flows.setdefault((way, peer), Flow()).add(moment, models, messages, size)
+
+    def _catch_up(self) -> None:
+        while self.waiting:
+            self.add(self.waiting.popleft())
 
     def said(self, name_of: Callable[[int], str]) -> dict[str, Any]:
         """All counts by name, and the lives, as a statement says them."""
         with self._lock:
+            self._catch_up()
             found: dict[str, Any] = {SENT: {}, RECEIVED: {}, "lives": [life.said() for life in self.lives]}
             found["whole"] = self.whole
             for (way, peer), flow in sorted(self.flows.items()):
@@ -141,6 +151,7 @@ class Exchanged:
     def kept(self) -> dict[str, Any] | None:
         """What a checkpoint keeps; None while what earlier lives did is not counted."""
         with self._lock:
+            self._catch_up()
             if not self.whole:
                 return None
             flows = {f"{way} {peer}": flow.kept() for (way, peer), flow in self.flows.items()}
@@ -251,7 +262,7 @@ def write_statement(folder: Path, statement: Mapping[str, Any], files: Credentia
     try:
         text = json.dumps(signed(statement, files), indent=1, sort_keys=True)
         write_text(folder / STATEMENT, text + "\n")
-    except (OSError, StudyError) as error:
+    except (OSError, UserError, ValueError) as error:
         log.warning("%s cannot be written: %s", folder / STATEMENT, error)
 
 
