@@ -20,7 +20,8 @@ import torch
 import yaml
 
 import walktalk as wt
-from walktalk.api.site import load_optimizer
+from walktalk.api.talk import Talk
+from walktalk.api.visit import load_optimizer
 from walktalk.core.errors import DataError, SpecError, StudyError, UnavailableError, UserError
 from walktalk.learning import tasks
 from walktalk.protocols import FedProx, Scaffold
@@ -90,8 +91,9 @@ class OneNode:
         """A visit that is under way, of a script that ends afterwards."""
         thread = self.begin(wanted or work(self.trainer.initial_row(0)))
         with self.site(**options) as site:
-            yield next(iter(site))
-        if site._visit is not None and site._visit.is_over:
+            visit = next(iter(site))
+            yield visit
+        if visit.is_over:
             thread.join(10.0)
 
 
@@ -231,8 +233,8 @@ def test_what_is_given_back_lies_in_the_row_as_it_is_numbered_however_it_lies_in
     weight = torch.arange(24.0).reshape(2, 3, 2, 2)
     layout = tasks.StateLayout.of({"w": weight})
     row = torch.zeros(24)
-    visit = SimpleNamespace(_site=SimpleNamespace(_back=SimpleNamespace(numbers=lambda place, count: row)))
-    wt.Visit._put(visit, {"w": weight.to(memory_format=torch.channels_last)}, layout, 0)
+    talk = SimpleNamespace(_back=SimpleNamespace(numbers=lambda place, count: row))
+    Talk.put(talk, {"w": weight.to(memory_format=torch.channels_last)}, layout, 0)
     assert row.tolist() == list(range(24))
 
 
@@ -339,7 +341,7 @@ def test_a_script_that_dies_is_missed_and_taken_again(node: OneNode) -> None:
     thread = node.begin(work(node.trainer.initial_row(0), walk=-1))
     site = node.site().__enter__()
     visit = next(iter(site))
-    site._hang_up()  # as the system does for a process that is killed
+    site._talk.hang_up()  # as the system does for a process that is killed
     wait_for(lambda: "has ended without a word" in node.trainer.missing, "the loss")
     assert not node.trainer.planned
     assert thread.is_alive()  # the node's own model waits for whoever comes
@@ -356,7 +358,7 @@ def test_a_walk_does_not_wait_for_a_script_that_is_gone(node: OneNode) -> None:
     thread = node.begin(wanted)
     site = node.site().__enter__()
     next(iter(site))
-    site._hang_up()
+    site._talk.hang_up()
     assert node.trainer.release(wanted)
     thread.join(10.0)
     assert node.answers == [Answer()]
@@ -486,7 +488,7 @@ def test_nonsense_at_the_socket_ends_nothing(node: OneNode, caplog: pytest.LogCa
         end._end.sendall(data)
         end.close()
     with node.visited() as visit:
-        visit._site._said({"say": "sing"})
+        visit._talk.say({"say": "sing"})
         wait_for(lambda: bool(node.trainer.missing), "a refusal")
     assert "said what cannot be" in node.trainer.missing
     with node.site():

@@ -79,6 +79,7 @@ class Health:
             "bandwidth": link.bandwidth,
             "training_seconds": self._training_seconds,
             "trains": self.queue.under_way,
+            "hangs": bool(state.hangs),
             "walks": self.queue.walks,
             "iterations": tally.own.iterations,
             "total_iterations": tally.iterations,
@@ -151,7 +152,8 @@ class Health:
         for peer in self.link.duplicate_names.doubled():
             yield duplicate_name(named(peer))
         if self.link.duplicate_names.is_behind:
-            yield f"it is not heard: {duplicate_name(self.name)}"
+            says = ", ".join(map(named, self.link.duplicate_names.sayers))
+            yield f"it is not heard, says {says}: {duplicate_name(self.name)}"
 
     def _about_files(self) -> Iterator[str]:
         checkpoints, event_log, renewal = self.memory.checkpoints, self.reports.event_log, self.link.connections.renewal
@@ -170,6 +172,7 @@ class Health:
             *self._about_certificates(),
             *self._about_versions(),
             *(f"{name} says that nothing is trained there; its own status says why" for name in self._hanging()),
+            *self._about_counts(),
         ]
 
     def _neighbours_about(self) -> dict[str, dict[str, Any]]:
@@ -189,6 +192,12 @@ class Health:
             f"{spoken[peer]}; upgrade it"
             for peer in older
         ]
+
+    def _about_counts(self) -> Iterator[str]:
+        tally = self.progress.tally
+        for peer, claimed in tuple(tally.impossible.items()):
+            believed = tally.counts[peer].iterations
+            yield f"{self.reports.news.name_of(peer)} counts {claimed:,} trainings, of which {believed:,} are believed"
 
     def _hanging(self) -> list[str]:
         counts = self.progress.tally.counts
