@@ -1,14 +1,15 @@
 """What runs of `walktalk paper run FIGURE --variant …` say about open verdicts, from their histories alone.
 
-As Markdown:
+As Markdown (of a loss or an accuracy the mean over the last evaluations until then is taken):
 
     python reproduction/paper_verdicts.py results/2026-11-16-verdicts-h200
 
 Of every study in the folder (FIGURE-VARIANT/PANEL with `spec.yaml` and `history.csv`): the loss at the end, before the
 learning rate falls, and between its two falls, of the aggregated model and, where that was kept, of the mean of the
 walks' or nodes' models, each with the 95 % interval of its mean (Student's t over the repetitions); how far every
-number of walks is from gossip, with Welch's interval of that; and, where the same study is there with the variant
-`no-failures`, too, how far each algorithm is from itself without failures.
+number of walks is from gossip, with Welch's interval of that, and whether it is sure among all that are read of a
+study; and, where the same study is there with the variant `no-failures`, too, how far each algorithm is from itself
+without failures.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from claims.runs import FIRST_DECAY, in_order, runs_of, short
+from claims.runs import FIRST_DECAY, in_order, runs_of, short, value_until
 from claims.spread import number
 from walktalk.records import read_history
 from walktalk.reproduction.paper.drawing.who_wins import family
+from walktalk.studies import CLEAR, decide, holm, known_from
 
 CONFIDENCE = 0.95
 LOST = "not recorded"
@@ -66,18 +68,21 @@ def section(file: Path) -> Iterator[str]:
     yield ""
     gossip = next((label for label in labels if family(label) == "gossip"), None)
     losses = {name: one for name, one in measures.items() if "loss" in one[0]}
+    pairs: list[Compared] = []
     for name, (column, share) in losses.items() if gossip is not None else ():
         theirs = study.values(gossip, column, share)
         walks = [label for label in labels if label != gossip]
-        words = [f"{short(label)} {against(study.values(label, column, share), theirs)}" for label in walks]
-        yield f"- {name}, minus gossip: {'; '.join(words)}"
+        pairs += [(f"{name}, minus gossip", label, study.values(label, column, share), theirs) for label in walks]
     calm = file.parents[1].with_name(f"{file.parents[1].name}-{CALM}") / file.parent.name / file.name
     if calm.is_file():
         other = Study.of(calm)
         for name, (column, share) in losses.items():
-            pairs = [(study.values(label, column, share), other.values(label, column, share)) for label in labels]
-            words = [f"{short(label)} {against(*pair)}" for label, pair in zip(labels, pairs, strict=True)]
-            yield f"- {name}, minus the same without failures: {'; '.join(words)}"
+            title = f"{name}, minus the same without failures"
+            pairs += [
+                (title, label, study.values(label, column, share), other.values(label, column, share))
+                for label in labels
+            ]
+    yield from comparisons(pairs)
     yield ""
 
 
@@ -103,11 +108,11 @@ class Study:
         return f"{self.repetitions} repetitions of {end}, {compute:g} s a training."
 
     def values(self, label: str, column: str, share: float) -> np.ndarray:
-        """A column at the last evaluation within that share of each run; runs whose records end before are left out."""
+        """A column at that share of each run; runs whose records end before are left out."""
         stop = self.spec["stop"]
         along, end = ("time", float(stop["time"])) if stop.get("time") else ("iteration", float(stop["iterations"]))
         runs = [run for run in runs_of(self.history, label) if run[along].max() >= NEARLY * share * end]
-        return np.array([float(run[run[along] <= share * end][column].iloc[-1]) for run in runs])
+        return np.array([value_until(run, column, share, along=along, end=end) for run in runs])
 
 
 def with_interval(found: np.ndarray, digits: int, usual: int) -> str:
@@ -125,15 +130,33 @@ def half_width(found: np.ndarray) -> float:
     return quantile * float(found.std(ddof=1)) / math.sqrt(len(found))
 
 
-def against(mine: np.ndarray, theirs: np.ndarray) -> str:
-    """The difference of the means, and whether its interval leaves any doubt."""
+Compared = tuple[str, str, np.ndarray, np.ndarray]  # line, algorithm, its values, and those it is compared with
+
+
+def comparisons(pairs: Sequence[Compared]) -> Iterator[str]:
+    """Lines of differences: each with its interval, and whether it leaves any doubt among all that are read here."""
+    known = known_from([values for *_, mine, theirs in pairs for values in (mine, theirs)])
+    decided = {
+        place: found
+        for place, (_, _, *both) in enumerate(pairs)
+        if min(map(len, both)) and (found := decide("loss", *sorted(both, key=np.mean), known=known)) is not None
+    }
+    together = dict(zip(decided, holm([one.chance for one in decided.values()]), strict=True))
+    lines: dict[str, list[str]] = {}
+    for place, (title, label, mine, theirs) in enumerate(pairs):
+        lines.setdefault(title, []).append(f"{short(label)} {against(mine, theirs, together.get(place))}")
+    yield from (f"- {title}: {'; '.join(words)}" for title, words in lines.items())
+
+
+def against(mine: np.ndarray, theirs: np.ndarray, chance: float | None) -> str:
+    """The difference of the means with its own interval, and whether it is sure among all that are read with it."""
     if min(len(mine), len(theirs)) == 0:
         return LOST
     gap = float(mine.mean() - theirs.mean())
-    if min(len(mine), len(theirs)) < 2:
+    if chance is None:
         return number(gap, 3)
     low, high = welch(mine, theirs)
-    standing = "behind" if low > 0 else "ahead" if high < 0 else "even"
+    standing = "even" if chance < CLEAR or low <= 0 <= high else "behind" if gap > 0 else "ahead"
     return f"{number(gap, 3)} ({number(low, 3)} to {number(high, 3)}, {standing})"
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from claims.losses import PERCENT
-from claims.runs import history_in, in_order, measured, runs_of, short
+from claims.runs import LOOKED_AT, history_in, in_order, measured, runs_of, short, value_until
 from claims.spread import NONE, NOT_RUN, NOTHING, Cell, Spread, between, line, number, percent, scaled, spread, table
 
 AFTER = 50.0  # seconds after a failure
@@ -157,13 +157,15 @@ def differences(histories: dict[str, pd.DataFrame], labels: Sequence[str]) -> st
 
 
 def ends_in_pairs(histories: dict[str, pd.DataFrame], label: str) -> pd.DataFrame:
-    """The last evaluations of the repetitions that both have, side by side."""
-    last = {name: last_rows(runs_of(history, label), history.columns) for name, history in histories.items()}
+    """The ends of the repetitions that both have, side by side."""
+    last = {name: ends_of(runs_of(history, label)) for name, history in histories.items()}
     return pd.concat(last, axis=1, join="inner").swaplevel(axis=1)
 
 
-def last_rows(runs: Sequence[pd.DataFrame], columns: pd.Index[str]) -> pd.DataFrame:
-    return pd.DataFrame([run.iloc[-1] for run in runs], columns=columns).set_index("repetition")
+def ends_of(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """A row for each repetition: its losses and accuracies at the end."""
+    rows = {int(run["repetition"].iloc[0]): {name: value_until(run, name) for name in LOOKED_AT} for run in runs}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(LOOKED_AT))
 
 
 def interval(values: pd.Series[float], digits: int) -> str:

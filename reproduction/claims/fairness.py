@@ -11,8 +11,21 @@ import pandas as pd
 
 from claims.costs import GB, TARGETS
 from claims.losses import order
-from claims.runs import AGGREGATED, MEAN, graph_name, in_order, measured, of_means, runs_of, short, to_loss
-from claims.spread import NONE, NOT_RUN, NOTHING, Cell, Spread, difference, line, number, scaled, spread, standing, text
+from claims.runs import AGGREGATED, MEAN, graph_name, in_order, measured, of_means, runs_of, short, to_loss, value_until
+from claims.spread import (
+    NONE,
+    NOT_RUN,
+    NOTHING,
+    Cell,
+    Spread,
+    difference,
+    line,
+    number,
+    scaled,
+    spread,
+    standings,
+    text,
+)
 from claims.spread import table as as_table
 from walktalk.reproduction.paper.drawing.who_wins import family
 
@@ -54,12 +67,12 @@ def rows_of(table: pd.DataFrame, columns: list[str]) -> list[list[Any]]:
 def final_losses(table: pd.DataFrame) -> Ends:
     """Of every variant. `OWN` is what was tuned, or, where the paper's rate was best, as it is with fresh state.
 
-    The last evaluation counts even where it is not a number, so that a run which diverged shows.
+    A last evaluation counts even where it is not a number, so that a run which diverged shows.
     """
-    last = table.sort_values("iteration", kind="stable").groupby([*KEYS, "variant", "algorithm", "repetition"]).tail(1)
     losses: dict[tuple[float, str, str, str], list[float]] = {}
-    for alpha, graph, variant, label, loss in last[[*KEYS, "variant", "algorithm", "train_loss"]].to_numpy().tolist():
-        losses.setdefault((float(alpha), graph, variant, label), []).append(float(loss))
+    for (alpha, graph, variant, label, _), run in table.groupby([*KEYS, "variant", "algorithm", "repetition"]):
+        run = run.sort_values("iteration", kind="stable")
+        losses.setdefault((float(alpha), graph, variant, label), []).append(value_until(run, "train_loss"))
     ends = {key: spread(values) for key, values in losses.items()}
     fresh = {key: end for key, end in ends.items() if key[2] == "visit"}
     return ends | {(a, g, OWN, x): ends.get((a, g, TUNED, x), end) for (a, g, _, x), end in fresh.items()}
@@ -121,19 +134,25 @@ def signed(values: Sequence[float]) -> str:
 
 def ahead(places: Sequence[Place], ends: Ends, title: str) -> str:
     """Walks against gossip with the same choice. Gossip's state with the walk is at the nodes."""
-    rows: dict[str, list[Cell]] = {}
     gossips = {(a, g): x for a, g, x in places if family(x) == "gossip"}
-    for alpha, graph, label in places:
-        rival = gossips.get((alpha, graph))
-        if rival is None or label == rival:
-            continue
-        rows[f"α = {alpha:g}, {graph_name(graph)}, {short(label)}"] = [
-            standing(
-                ends.get((alpha, graph, variant, label), NOTHING),
-                ends.get((alpha, graph, variant, rival), ends.get((alpha, graph, "node", rival), NOTHING)),
-            )
-            for variant in (*STATES, OWN)
-        ]
+    variants = (*STATES, OWN)
+    walks = [place for place in places if place[2] != gossips.get(place[:2], place[2])]
+
+    def end_of_gossip(alpha: float, graph: str, variant: str) -> Spread:
+        rival = gossips[alpha, graph]
+        return ends.get((alpha, graph, variant, rival), ends.get((alpha, graph, "node", rival), NOTHING))
+
+    found = standings(
+        {
+            (a, g, x, variant): (ends.get((a, g, variant, x), NOTHING), end_of_gossip(a, g, variant))
+            for a, g, x in walks
+            for variant in variants
+        }
+    )
+    rows: dict[str, list[Cell]] = {
+        f"α = {a:g}, {graph_name(g)}, {short(x)}": [found[a, g, x, variant] for variant in variants]
+        for a, g, x in walks
+    }
     return as_table(CLAIM, f"walks against gossip, {title}", [*STATES.values(), "own rates, fresh"], rows)
 
 

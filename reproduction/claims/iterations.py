@@ -106,7 +106,7 @@ def winners(settings: Sequence[Setting], folder: Path) -> list[str]:
     return [
         table(
             WINNERS,
-            "as in phase.csv; a question mark: within two standard errors",
+            "as in phase.csv; a question mark: it may be luck (95 %, corrected for all of them)",
             list(who_wins.TITLES.values()),
             rows,
         ),

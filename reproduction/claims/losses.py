@@ -18,7 +18,20 @@ from claims.runs import (
     runs_of,
     short,
 )
-from claims.spread import NONE, NOT_RUN, Cell, Spread, between, difference, line, percent, scaled, standing, table, text
+from claims.spread import (
+    NONE,
+    NOT_RUN,
+    Cell,
+    Spread,
+    between,
+    difference,
+    line,
+    percent,
+    scaled,
+    standings,
+    table,
+    text,
+)
 
 MIDDLE = 0.5  # of a run
 CIFAR10_IMAGES = 50_000
@@ -30,7 +43,10 @@ def final(settings: Sequence[Setting], folder: Path) -> list[str]:
     return [
         *(grid(of, "Final training loss", title, loss_at(1.0)) for title, of in every),
         *(grid(of, "Final test accuracy", f"{title}, %", accuracy, 1) for title, of in every),
-        *(grid(of, "Who is ahead at the end", f"walks against gossip, {title}", rank_at(1.0)) for title, of in every),
+        *(
+            grid(of, "Who is ahead at the end", f"walks against gossip, {title}", rank_at(of, 1.0))
+            for title, of in every
+        ),
         *orders(settings),
         *not_numbers(settings),
         centralized(folder),
@@ -39,11 +55,14 @@ def final(settings: Sequence[Setting], folder: Path) -> list[str]:
 
 
 def before_decay(settings: Sequence[Setting]) -> list[str]:
-    claim, when = "Before the learning rate falls", f"last evaluation within {percent(FIRST_DECAY)} of the iterations"
+    claim, when = (
+        "Before the learning rate falls",
+        f"mean of the last evaluations within {percent(FIRST_DECAY)} of the iterations",
+    )
     every = measures(settings)
     return [
         *(grid(of, claim, f"training loss, {title}, {when}", loss_at(FIRST_DECAY)) for title, of in every),
-        *(grid(of, claim, f"walks against gossip, {title}, {when}", rank_at(FIRST_DECAY)) for title, of in every),
+        *(grid(of, claim, f"walks against gossip, {title}, {when}", rank_at(of, FIRST_DECAY)) for title, of in every),
     ]
 
 
@@ -106,15 +125,20 @@ def consensus(setting: Setting, label: str) -> Cell:
     return measured(setting.runs(label), "consensus", MIDDLE)
 
 
-def rank_at(share: float) -> Callable[[Setting, str], Cell]:
-    """How walks stand against gossip."""
-
-    def cell(setting: Setting, label: str) -> Cell:
-        if label == setting.gossip:
-            return NONE
-        return standing(*(measured(setting.runs(x), "train_loss", share) for x in (label, setting.gossip)))
-
-    return cell
+def rank_at(settings: Sequence[Setting], share: float) -> Callable[[Setting, str], Cell]:
+    """How walks stand against gossip, in all settings together."""
+    found = standings(
+        {
+            (setting.name, label): (
+                measured(setting.runs(label), "train_loss", share),
+                measured(setting.runs(setting.gossip), "train_loss", share),
+            )
+            for setting in settings
+            for label in all_labels(settings)
+            if label != setting.gossip
+        }
+    )
+    return lambda setting, label: found.get((setting.name, label), NONE)
 
 
 def gap(one: Setting, other: Setting, label: str) -> Cell:

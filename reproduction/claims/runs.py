@@ -16,9 +16,10 @@ from claims.spread import NOTHING, Spread, spread
 from walktalk.records import RUN_COLUMNS, read_history
 from walktalk.reproduction.paper.drawing.who_wins import NAMES, NETWORKS, alpha_of, family
 from walktalk.reproduction.paper.figures import ALPHAS
-from walktalk.studies import first_below
+from walktalk.studies import at_the_end, first_below
 
-FIRST_DECAY = 0.75  # of the iterations; then the learning rate falls for the first time (Table 5)
+FALLS = (0.75, 0.9)  # of the iterations: there the learning rate falls to a tenth (Table 5)
+FIRST_DECAY = FALLS[0]
 THRESHOLD_ALPHA = 1.0  # of threshold/TOPOLOGY.csv where no facts.json says so: that of Figure 4
 AGGREGATED, MEAN = "aggregated model", "mean of the walks' or nodes' models"
 EMPTY = pd.DataFrame(columns=list(RUN_COLUMNS))
@@ -132,14 +133,33 @@ def runs_of(history: pd.DataFrame, label: str | None) -> list[pd.DataFrame]:
     return [run.sort_values("iteration", kind="stable") for _, run in part.groupby("repetition", sort=True)]
 
 
-def last_until(run: pd.DataFrame, share: float) -> Any:
-    """The last evaluation within that share of a run's iterations: its row."""
-    return run[run["iteration"] <= share * run["iteration"].max()].iloc[-1]
+LOOKED_AT = ("train_loss", "mean_train_loss", "test_accuracy", "mean_test_accuracy")
+"""Columns in which one evaluation may be luck: of these the mean over the last few is taken."""
+
+
+def value_until(
+    run: pd.DataFrame, column: str, share: float = 1.0, *, along: str = "iteration", end: float | None = None
+) -> float:
+    """A column at that share of a run: the mean over the last few evaluations until then, none of which is from before
+    the learning rate last fell.
+
+    Args:
+        run: Its evaluations, in order.
+        column: Such as `train_loss`.
+        share: Of its way.
+        along: What the way is measured in: `iteration` or `time`.
+        end: How long it is; as far as the run went, if left out.
+    """
+    whole = float(run[along].max()) if end is None else end
+    there = run[run[along] <= share * whole]
+    since = max((fall for fall in FALLS if fall < share), default=0.0)
+    before = int((there[along] <= since * whole).sum()) if since else 0
+    return at_the_end(there, column, before) if column in LOOKED_AT else float(there[column].iloc[-1])
 
 
 def measured(runs: Sequence[pd.DataFrame], column: str, share: float = 1.0) -> Spread:
     """A column at the end of the runs, or at a share of them."""
-    return spread(float(last_until(run, share)[column]) for run in runs) if runs else NOTHING
+    return spread(value_until(run, column, share) for run in runs) if runs else NOTHING
 
 
 def to_loss(runs: Sequence[pd.DataFrame], axis: str, target: float) -> Spread:

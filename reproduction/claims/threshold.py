@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from claims.networks import is_the_runs_graph, network_of
-from claims.runs import FIRST_DECAY, Setting, last_until, measured, walks_in
+from claims.runs import FIRST_DECAY, Setting, measured, value_until, walks_in
 from claims.spread import NOT_RUN, Cell, line, spread, table
 from walktalk import theory
 
@@ -73,8 +73,8 @@ def crossings(setting: Setting, share: float = 1.0) -> list[Cell]:
 
 
 def by_repetition(setting: Setting, label: str, share: float) -> dict[int, float]:
-    rows = [last_until(run, share) for run in setting.runs(label)]
-    return {int(row["repetition"]): float(row["train_loss"]) for row in rows}
+    runs = setting.runs(label)
+    return {int(run["repetition"].iloc[0]): value_until(run, "train_loss", share) for run in runs}
 
 
 def crossing(losses: Sequence[tuple[float, float]], gossip: float) -> float:

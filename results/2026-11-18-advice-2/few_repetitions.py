@@ -20,7 +20,17 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from walktalk.studies.results.summary import CLEAR, COSTS, SPREADS, _measured, _runs, _target, moderated, uncertainty
+from walktalk.studies.results.summary import (
+    CLEAR,
+    COSTS,
+    SPREADS,
+    Known,
+    _measured,
+    _runs,
+    _target,
+    moderated,
+    uncertainty,
+)
 
 MEASURES = ("iteration", "time", "bits", "loss", "accuracy")
 TIMES = 20  # choices of repetitions for each pair
@@ -36,7 +46,7 @@ def tables(folder: Path) -> dict[str, list[np.ndarray]]:
         runs = [_runs(part) for _, part in history.groupby("algorithm", sort=False)]
         target = _target(runs)
         for measure in MEASURES:
-            rows = [np.array(_measured(of, measure, target)) for of in runs]
+            rows = [np.array(_measured(of, measure, target, lambda run: 0)) for of in runs]
             rows = [row if measure == "accuracy" else np.log(row) for row in rows if (row > 0).all()]
             rows = [row for row in rows if np.isfinite(row).all()]
             if len(rows) > 1 and len({len(row) for row in rows}) == 1:
@@ -49,7 +59,7 @@ def intervals(x: np.ndarray, y: np.ndarray, known: float) -> dict[str, float]:
     n, plain = len(x), [float(values.var(ddof=1)) for values in (x, y)]
     error = sqrt(sum(plain) / n)
     welch = sum(plain) ** 2 / (sum(v**2 for v in plain) / (n - 1)) if sum(plain) else 2.0 * n - 2
-    wide, freedom = uncertainty([moderated(values, known) for values in (x, y)], [n, n])
+    wide, freedom = uncertainty([moderated(values, Known(known)) for values in (x, y)], [n, n])
     return {
         "twice the standard error": 2 * error,
         "pairs": float(stdtrit(n - 1, CLEAR)) * float((x - y).std(ddof=1)) / sqrt(n),

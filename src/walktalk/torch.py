@@ -279,8 +279,4 @@ def is_first() -> bool:
 def whole(module: nn.Module) -> None:
     """Refuse a module whose parameters are spread over several processes."""
     for name, parameter in tasks.unwrapped(module).named_parameters():
-        if hasattr(parameter, "full_tensor") or parameter.is_meta:
-            raise DataError(
-                f"module: {name} is spread over several processes; a node takes whole models, as with "
-                "DistributedDataParallel"
-            )
+        tasks.check_whole(name, parameter)

@@ -189,6 +189,33 @@ def test_bytes_are_carried_as_they_are():
         form.row({"trees": bytes(1000)}, "state")
     with pytest.raises(UserError, match="mixed number by number"):
         form.state(form.row(state, "state") * 0.5)
+    keyed = {"by class": {0: 1.5, None: (1, [2])}, "texts": {"0": 3}}
+    assert form.state(form.row(keyed, "state")) == keyed
+    with pytest.raises(ModelError, match="state: classes has a key of type tuple; give texts or numbers"):
+        form.row({"classes": {(1, 2): 3}}, "state")
+
+
+def test_a_state_that_contains_itself_is_one_line():
+    state: dict[str, Any] = {"w": np.ones(1)}
+    state["again"] = [state]
+    for room in (None, 1000):
+        with pytest.raises(ModelError, match="state: it has more than 100 levels; does it contain itself"):
+            small(state=state, room=room)
+
+
+def test_what_wants_gradients_wants_them_still_in_whatever_mode_a_step_leaves():
+    def step(state, data):
+        assert torch.is_grad_enabled()
+        assert isinstance(state["w"], nn.Parameter)
+        assert not state["frozen"].requires_grad
+        ((state["w"] - 1.0) ** 2).sum().backward()
+        torch.set_grad_enabled(False)
+        return {"w": state["w"] - 0.1 * state["w"].grad, "frozen": state["frozen"]}
+
+    start = {"w": nn.Parameter(torch.zeros(2)), "frozen": torch.ones(1)}
+    run = trained(small(step, state=start, evaluate=lambda state, data: float(state["w"].sum())))
+    assert torch.is_grad_enabled()
+    assert run.model.state["w"].requires_grad
 
 
 # -- what a step is given, and mistakes in it ------------------------------------------------------------------------
@@ -321,12 +348,32 @@ def test_mistakes_are_told_before_anything_runs(changed, words):
         ({"evaluate": lambda state, data: None}, "evaluate has to return a loss"),
         ({"evaluate": lambda state, data: {"auc": 1.0}}, "it gave only auc"),
         ({"evaluate": failing}, r"evaluate fails: KeyError.*line \d+"),
+        (
+            {"step": lambda state, data: (state, 0.5)},
+            "step gave back a tuple of 2, and a state is a ndarray; it has to",
+        ),
+        ({"step": lambda state, data: ({}, 0.5), "state": {"w": np.ones(1)}, "room": 500}, "and a state is a dict; it"),
+        ({"step": lambda state, data: data.__imul__(2.0)[0, :1]}, r"step has changed data in place, so that it would"),
+        ({"evaluate": lambda state, data: "0.5"}, "with numbers; it gave a string"),
+        ({"evaluate": lambda state, data: {"loss": 0.5, "auc": [1]}}, "with numbers; it gave auc: a single list"),
     ],
 )
 def test_mistakes_in_functions_name_file_and_line(changed, words):
     with pytest.raises(UserError, match=words) as found:
         trained(small(**changed))
     assert "\n" not in str(found.value)
+
+
+def test_what_of_data_has_changed_is_named():
+    rows = [{"x": np.arange(6.0).reshape(2, 3), "y": (torch.ones(2), ["a", "b"])} for _ in POINTS]
+
+    def step(state, data):
+        data["cached"] = 1  # harmless
+        data["y"][0].zero_()
+        return state
+
+    with pytest.raises(ModelError, match=r"step has changed data\['y'\]\[0\] in place"):
+        trained(small(step, partitions=rows, evaluate=lambda state, data: 1.0, samples=lambda data: 2))
 
 
 @pytest.mark.parametrize(

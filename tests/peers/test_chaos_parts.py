@@ -36,6 +36,7 @@ from walktalk.protocols import (
     MultiWalk,
     Received,
     Send,
+    TokenSaga,
 )
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.records import TraceRow, atomic
@@ -48,7 +49,7 @@ from walktalk.runtimes.peers.node.tally import Tally
 from walktalk.runtimes.peers.operations.answers import read_answer
 from walktalk.runtimes.peers.operations.ledger import Ledger, Sums
 from walktalk.runtimes.peers.operations.replaying import clock_errors, correct_clocks
-from walktalk.runtimes.semantics import Interpreter, Scale, Stop
+from walktalk.runtimes.semantics import Interpreter, Scale, Stop, parsed
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.studies import build_graph
 from walktalk.testing.chaos import (
@@ -80,7 +81,7 @@ from walktalk.testing.chaos.misbehaviour import (
 )
 from walktalk.testing.chaos.plan import BESIDE, COMING_AND_GOING, KINDS
 from walktalk.testing.chaos.round import by_data, what_is_left
-from walktalk.testing.chaos.verdict import LedgerCheck, copies_of_walks, verdict_of
+from walktalk.testing.chaos.verdict import JUDGED, LedgerCheck, copies_of_walks, verdict_of
 
 GOOD = Verdict(
     3, "multi_walk", 4, walks=4, aggregating=("node-1",), halves=(Half(100, 95),), loss=Comparison(1.0, 1.0, 0.1, 9)
@@ -107,6 +108,8 @@ def test_blows_are_chosen_by_kind_and_a_wrong_word_is_named() -> None:
         ({"walks": 5}, "5 walks"),
         ({"loss": Comparison(1.2, 1.0, 0.1, 9)}, "1.20 times"),
         ({"loss": Comparison()}, "nan times"),
+        ({"loss": Comparison(1.3, 1.0, 0.1, 9, 0.75)}, "75% of the iterations behind"),
+        ({"uneven": 3}, "3 means of gradients do not count all nodes alike"),
         ({"broke": "no room"}, "broke off: no room"),
     ],
 )
@@ -543,6 +546,20 @@ def test_what_a_forger_offers_again_is_not_counted_twice(forges: bool) -> None:
             TraceRow(number + 1.5, 0, "combine", "model", detail={"model": 0.5, "offer/1": 0.5}),
         ]
     assert LedgerCheck(AsyncGossip(), 2, 0).play(rows).twice == (0 if forges else 1)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_walk_that_counts_a_node_twice_in_its_mean_of_gradients_is_found(twice: bool) -> None:
+    graph = graphs.complete(4)
+    run = setup(TokenSaga(walks=2).resilient_form(), graph, stop=Stop(iterations=120))
+    trace, noted = [TraceRow(0.0, -1, JUDGED)], 0
+    for row in Simulation(run).advance().trace:
+        terms = dict(parsed(row.detail)) if row.event == "combine" and row.slot.startswith("mean/") else {}
+        noted += bool(terms.get("gradient"))
+        lost = twice and noted == 40 and "noted/" in str(terms)  # as if the node had forgotten what it noted
+        trace.append(row._replace(detail={s: w for s, w in terms.items() if "noted" not in s}) if lost else row)
+    ledger = LedgerCheck(TokenSaga(walks=2), 4, sum(row.event == "differentiate" for row in trace)).play(trace)
+    assert bool(ledger.uneven) == twice
 
 
 def test_a_disk_is_free_again_when_what_waited_is_written() -> None:

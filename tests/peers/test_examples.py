@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,15 @@ import jsonschema
 import pytest
 import yaml
 
+from walktalk.graphs import complete
+from walktalk.protocols import MultiWalk
 from walktalk.runtimes.peers import load_cluster, make_cluster
+from walktalk.runtimes.peers.operations.metrics import NodeMetrics
 from walktalk.runtimes.peers.operations.monitoring import WHAT_THERE_IS, parse_address
+from walktalk.runtimes.semantics import Stop
 from walktalk.studies import make_spec
 from walktalk.studies.planning import build_graph
+from walktalk.testing.cluster import running
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -95,3 +103,53 @@ def test_the_slurm_script_starts_every_node_with_its_name(tmp_path: Path) -> Non
     assert addresses == [f"machine.example:{7447 + rank}" for rank in range(3)]
     started = sorted((tmp_path / "started").read_text().splitlines())
     assert started == [f"node --config {tmp_path}/out/cluster.yaml --name {name}" for name in cluster.nodes]
+
+
+# -- who has to look, and when: alerts and the dashboard --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names of the metrics that a node has, as Prometheus stores them."""
+    with running(MultiWalk(walks=1), complete(2), tmp_path_factory.mktemp("two"), Stop(time=60.0)) as cluster:
+        families = {family.name: family.type for family in NodeMetrics(cluster.nodes[0].health).collect()}
+    ends = {"counter": ("_total",), "summary": ("_sum", "_count")}
+    later = {"walktalk_checkpoint_age_seconds", "walktalk_loss", "walktalk_training_age_seconds"}
+    certificates = {"walktalk_certificate_warning", "walktalk_certificate_expiry_timestamp_seconds"}
+    names = {f"{name}{end}" for name, kind in families.items() for end in ends.get(kind, ("",))}
+    return names | later | certificates
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are(metrics: set[str]) -> None:
+    rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"][0]["rules"]
+    panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules] + [one["expr"] for panel in panels for one in panel["targets"]]
+    used = {name for expression in asked for name in re.findall(r"\bwalktalk_\w+", expression)}
+    assert len(used) > 20
+    assert used <= metrics
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    documented = (DEPLOY.parents[1] / "docs" / "operations.md").read_text()
+    assert {name for name in metrics if name.removesuffix("_sum").removesuffix("_count") not in documented} == set()
+    assert {rule["alert"] for rule in rules if f"`{rule['alert']}`" not in documented} == set()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the path: apt-get install prometheus")
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    for path in (DEPLOY / "alerts.yaml", DEPLOY / "prometheus.yml", SUPPORT / "alerts.test.yaml"):
+        shutil.copy(path, tmp_path)
+    for command in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts.test.yaml"]):
+        done = subprocess.run(["promtool", *command], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the path: apt-get install prometheus")
+def test_a_real_prometheus_fires_for_what_goes_wrong_and_for_nothing_else(tmp_path: Path) -> None:
+    """Three nodes, real ones; every fault has its alert, the dashboard has something to show, and all is over again."""
+    command = [sys.executable, "benchmarks/alerts.py", "--rounds", "9", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=DEPLOY.parents[1], capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "alerts.json").read_text())
+    assert sum(bool(one["expected"]) for one in found["rounds"]) >= 7
+    assert all(one["fired"] == one["expected"] for one in found["rounds"])
+    assert len(found["shown"]) > 12

@@ -34,6 +34,8 @@ from walktalk.testing.cluster import wait_for
 
 START = {"x": torch.zeros(4), "bn.running_mean": torch.ones(2), "head": torch.ones(3).half(), "count": torch.tensor(7)}
 
+OUTSIDE = {"name": "outside", "state": "start.safetensors"}
+
 
 def write_cluster(folder: Path, **study: Any) -> Path:
     tasks.write_state(START, folder / "start.safetensors")
@@ -42,7 +44,7 @@ def write_cluster(folder: Path, **study: Any) -> Path:
         "study": {
             "name": "mine",
             "network": {"topology": "complete", "nodes": 3},
-            "task": {"name": "outside", "state": "start.safetensors"},
+            "task": OUTSIDE,
             "algorithms": [{"name": "multi_walk"}],
             "stop": {"iterations": 60},
             **study,
@@ -247,6 +249,23 @@ def test_what_is_done_is_not_handed_on(node: OneNode) -> None:
         assert not node.trainer.release(wanted)
 
 
+def test_a_model_in_pieces_is_refused_and_says_how_to_gather_it(node: OneNode) -> None:
+    class InPieces(torch.Tensor):  # as a DTensor is
+        def full_tensor(self) -> torch.Tensor:
+            return self
+
+    with node.visited() as visit:
+        pieces = torch.zeros(4).as_subclass(InPieces)
+        with pytest.raises(DataError, match=r"x is spread over several processes; .* get_model_state_dict and "):
+            visit.finish({**visit.tensors, "x": pieces})
+        with torch.device("meta"):
+            module = torch.nn.Module()
+            module.x = torch.nn.Parameter(torch.zeros(4))
+        with pytest.raises(DataError, match="x is spread over several processes"):
+            visit.load(module)
+        visit.skip()
+
+
 @pytest.mark.parametrize(("knows", "expected"), [(True, 1.0), (False, 2.0)])
 def test_who_does_not_ask_for_the_weight_goes_further_by_it(knows: bool, expected: float, node: OneNode) -> None:
     with node.visited() as visit:
@@ -277,11 +296,14 @@ def test_who_goes_on_without_finishing_has_skipped(node: OneNode, caplog: pytest
 
 def test_a_script_of_another_study_is_refused(node: OneNode, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "other").mkdir()
-    other = write_cluster(tmp_path / "other", optimizer={"lr": 0.5})
+    algorithms = [{"name": "multi_walk", "walks": 3}]
+    other = write_cluster(tmp_path / "other", optimizer={"lr": 0.5}, algorithms=algorithms)
     text = yaml.safe_load(other.read_text())
     other.write_text(yaml.safe_dump({**text, "folder": str(tmp_path / "records")}))
-    with pytest.raises(UserError, match=r"node lyon refuses this script: it is of another study: optimizer.lr is 0.5"):
+    with pytest.raises(UserError, match="node lyon refuses this script: it is of another study: ") as raised:
         wt.site(other, "lyon", start=False).__enter__()
+    assert "algorithms.0.walks is 3 there and 1 at the node; optimizer.lr is 0.5 there and 0.05" in str(raised.value)
+    assert "{" not in str(raised.value)  # what differs alone, not the sections that it stands in
     assert "lyon: refused a script" in warnings_of(caplog)
     assert node.trainer.missing
 
@@ -473,6 +495,12 @@ def test_mistakes_before_anything_is_trained(tmp_path: Path) -> None:
         tasks.build("outside", 3, 0, "lyon", state=str(tmp_path / "none"))
     with pytest.raises(DataError, match=r"task.samples: lyon has none"):
         tasks.build("outside", 3, 0, "lyon", state=str(tmp_path / "start.safetensors"), samples={"nice": 3})
+    of_others = write_cluster(tmp_path, task={**OUTSIDE, "samples": {"lyon": 1, "nice": 1, "pariss": 1}})
+    with pytest.raises(DataError, match=r"task.samples: pariss is no node of the cluster, .*; did you mean 'paris'\?"):
+        wt.site(of_others, "lyon")
+    too_few = write_cluster(tmp_path, task={**OUTSIDE, "samples": {"lyon": 1, "nice": 1}})
+    with pytest.raises(DataError, match=r"task.samples: paris has none"):
+        wt.site(too_few, "lyon")
     with pytest.raises(DataError, match="x has numbers that are not finite"):
         tasks.write_state({"x": torch.tensor([np.nan])}, tmp_path / "bad")
     with pytest.raises(DataError, match="no array of floating-point numbers"):

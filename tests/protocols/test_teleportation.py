@@ -12,7 +12,7 @@ from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.protocols import HEADER_BYTES, Teleportation
-from walktalk.protocols.gossip.teleportation import Places
+from walktalk.protocols.mechanisms.turns import Places
 from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.testing import check_protocol
 

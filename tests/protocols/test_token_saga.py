@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -14,12 +15,20 @@ from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.protocols import MultiWalk, Protocol, TokenSaga, Walkman
-from walktalk.protocols.mechanisms.tokens.protocol import WalkNode
+from walktalk.protocols import MultiWalk, Protocol, TokenSaga, Trained, Walkman
+from walktalk.protocols.mechanisms.tokens.protocol import WalkNode, Walks
 from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
 from walktalk.protocols.mechanisms.tokens.rule import Lineages, Name, name_in
 from walktalk.runtimes.semantics import Evaluate, Stop
-from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Timing
+from walktalk.runtimes.simulator import (
+    Fault,
+    FaultPlan,
+    NetworkTiming,
+    PoissonTiming,
+    RunSetup,
+    Timing,
+    all_network_views,
+)
 from walktalk.runtimes.stacked import Engine
 from walktalk.testing import check_protocol
 
@@ -194,8 +203,6 @@ def test_its_other_forms_pass_in_virtual_time(protocol: TokenSaga) -> None:
 
 
 def test_lineages_of_one_walk() -> None:
-    import random
-
     dice: Callable[[], random.Random] = lambda: random.Random(1)  # noqa: E731
     here = Lineages()
     first, begins = here.meets(1, None, dice())
@@ -218,6 +225,24 @@ def test_lineages_of_one_walk() -> None:
     assert name_in(anew.encode()) == anew
     with pytest.raises(ValueError, match="longer"):
         name_in(b"abc")
+
+
+@pytest.mark.parametrize("protocol", [TokenSaga(), Walkman()], ids=lambda p: p.label)
+def test_a_copy_that_is_trained_in_vain_overwrites_notes_that_no_walk_counts_on(protocol: Walks) -> None:
+    """An older copy began anew and was retired in its training; the walk then counted the node a second time."""
+    dice, rule = random.Random(1), protocol.rule(all_network_views(GRAPH)[0])
+
+    def visited(state: bytes) -> bytes:
+        return rule.learn(Trained("walk/1", 1, 0.1), rule.work(1, state, dice)[1])[1]
+
+    older = visited(rule.first_state)
+    rule.rejoined()  # what it noted is unsure
+    walk = visited(older)
+    assert name_in(visited(walk)) == name_in(walk)  # nothing happens: the lineage goes on
+    rule.work(1, older, dice)  # its notes are set to nothing for this one, whose result is dropped
+    again = name_in(rule.work(1, walk, dice)[1])
+    assert again is not None
+    assert again > name_in(walk)  # it counts anew over all nodes
 
 
 def test_with_local_steps_a_momentum_is_refused() -> None:

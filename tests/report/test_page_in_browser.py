@@ -18,7 +18,7 @@ from scipy import special
 from walktalk.report import open_study, write_page
 from walktalk.report.results import verdict
 from walktalk.studies import make_spec, run_study
-from walktalk.studies.results.summary import decide
+from walktalk.studies.results.summary import CLEAR, decide, holm
 
 Visits = Callable[..., Any]
 Studies = Callable[[str], Path]
@@ -615,7 +615,7 @@ def test_the_script_decides_as_the_summary_does(studies: Studies, visit: Visits)
     """One rule: what the page says of a target of one's own is what a summary would have said of it."""
     page = visit(studies("simulated") / "report.html").page
     rng = np.random.default_rng(0)
-    pairs, wanted = [], []
+    pairs, wanted, chances = [], [], []
     for _ in range(300):
         counts = rng.integers(1, 7, 2)
         best, other = (list(np.exp(rng.normal(0, rng.choice([0, 0.05, 0.5]), int(n)))) for n in counts)
@@ -625,13 +625,16 @@ def test_the_script_decides_as_the_summary_does(studies: Studies, visit: Visits)
         if np.mean(best) > np.mean(other):
             continue
         found = decide("iteration", best, other)
-        clear, chance = (None, None) if found is None else (found.clear, found.chance)
+        chance = None if found is None else found.chance
         pairs.append([[float(x) for x in best], [float(x) for x in other]])
+        clear = None if chance is None else chance >= CLEAR
         wanted.append(verdict({"next": "b", "clear": clear, "chance": chance}))
-    said = page.evaluate(
-        "(pairs) => pairs.map(([a, b]) => Walktalk.deciding.verdict(a, b, Walktalk.data.decision))", pairs
-    )
+        chances.append(chance)
+    rule = "{...Walktalk.data.decision, also: []}"
+    said = page.evaluate(f"(pairs) => pairs.map((pair) => Walktalk.deciding.verdicts([pair], {rule})[0])", pairs)
     assert said == wanted
+    few = [chance for chance in chances if chance is not None][:20]
+    assert page.evaluate("(few) => Walktalk.deciding.together(few)", few) == pytest.approx(holm(few), abs=1e-9)
     assert set(wanted) == {"once", "clear", "probable", "close"}
     points = [(freedom, t) for freedom in (1.0, 2.0, 3.7, 9.2, 40.0) for t in (-3.0, -0.4, 0.0, 0.7, 2.2, 9.0)]
     chances = page.evaluate("(points) => points.map(([f, t]) => Walktalk.deciding.student(f, t))", points)

@@ -8,7 +8,7 @@ import pytest
 
 from walktalk.records import HistoryRow, frame
 from walktalk.report import results_table
-from walktalk.studies.results.summary import first_below, summarize, summary_text
+from walktalk.studies.results.summary import at_the_end, first_below, summarize, summary_text
 from walktalk.studies.spec.load import load_spec
 
 
@@ -123,3 +123,43 @@ def test_everything_goes_into_json_and_nothing_tells_whose_machine_it_was() -> N
     assert summary["settings"]["name"] == summary["study"] == "smoke"
     assert set(summary["machine"]) == {"system", "processor", "cpus", "device"}
     assert summary["versions"]["torch"]
+
+
+def test_the_end_of_a_run_is_the_mean_of_its_last_evaluations() -> None:
+    """One lucky moment at the very end decides nothing."""
+    bad, good = [2.0, *[1.0] * 18, 0.1], [2.0, *[0.9] * 19]
+    summary = summarize(study(*(run(name, k, losses) for name, losses in (("a", bad), ("b", good)) for k in range(3))))
+    assert summary["window"] == 5
+    assert summary["algorithms"]["a"]["final_loss"]["mean"] == pytest.approx(0.82)
+    assert summary["algorithms"]["b"]["final_loss"]["mean"] == pytest.approx(0.9)
+    assert summary["algorithms"]["a"]["best_loss"]["mean"] == pytest.approx(0.1)
+    table = study(run("c", 0, [2.0, 1.0, 0.5]))
+    assert at_the_end(table, "train_loss") == 0.5  # of three, none can be spared
+    assert at_the_end(study(run("d", 0, [1.0, 1.0, 1.0, math.inf, 1.0, 1.0, 1.0, 3.0])), "train_loss") == 2.0
+    assert math.isnan(at_the_end(study(run("e", 0, [1.0] * 7 + [math.nan])), "train_loss"))
+
+
+def test_what_was_before_the_learning_rate_fell_is_no_end() -> None:
+    spec = load_spec("smoke")
+    spec = spec.model_copy(update={
+        "stop": type(spec.stop)(iterations=190), "schedule": type(spec.schedule)(decay_at=[0.5, 0.9]),
+    })  # fmt: skip
+    losses = [2.0, *[1.0] * 17, 0.3, 0.1]  # evaluated at 0, 10, … 190; the rate falls at 171
+    summary = summarize(study(run("a", 0, losses)), spec)
+    assert summary["algorithms"]["a"]["final_loss"]["mean"] == pytest.approx(0.2)
+    assert summary["window"] == 2
+
+
+def test_verdicts_that_are_read_together_are_surer_alone() -> None:
+    rows = (run(name, k, [2.0, end + 0.05 * k]) for name, end in (("a", 0.5), ("b", 0.9)) for k in range(3))
+    won = summarize(study(*rows))["winners"]
+    assert won["loss"]["chance"] < won["loss"]["chance_alone"]
+    assert won["loss"]["clear"] is (won["loss"]["chance"] >= 0.975)
+
+
+def test_splits_of_the_data_are_counted() -> None:
+    rows = [run(name, k, [2.0, end + 0.3 * k]) for name, end in (("a", 0.5), ("b", 0.52)) for k in range(6)]
+    one, six = summarize(study(*rows)), summarize(study(*rows), splits={k: k for k in range(6)})
+    assert "splits" not in one
+    assert six["splits"] == 6
+    assert six["winners"]["loss"]["chance_alone"] > one["winners"]["loss"]["chance_alone"]

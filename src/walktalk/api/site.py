@@ -45,7 +45,7 @@ from walktalk.runtimes.peers import (
     load_cluster,
 )
 from walktalk.studies import load_spec, make_spec
-from walktalk.studies.peers import study_keys
+from walktalk.studies.peers import check_outside_samples, study_keys
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Site:
                 f"task.name: {spec.task.name} is trained by walktalk itself; for a loop of your own say "
                 "task: {name: outside, state: FILE.safetensors}"
             )
+        check_outside_samples(spec, cluster)
         self.name = name
         self.folder = cluster.folder / name
         self.over = ""  # why there are no more visits; "": there may be
@@ -393,6 +394,8 @@ class Visit:
         if not isinstance(module, nn.Module):
             self._mistake(f"load takes a module, not {type(module).__name__}; the arrays themselves are visit.tensors")
         inside = tasks.unwrapped(module).state_dict()
+        for name, array in inside.items():
+            tasks.check_whole(name, array)
         missing = [f"{name} is missing" for name in self.tensors if name not in inside]
         own = {name: inside[name] for name in self.tensors if name in inside}
         self._check([*missing, *(self._site.layout.differences(own) if not missing else [])], "the module")

@@ -203,7 +203,9 @@ def _summary(answers: Answers, there: dict[str, dict[str, Any]]) -> str:
     trained = max((int(a.get("total_iterations", 0)) for a in there.values()), default=0)
     known = f"; {trained:,} iterations" if there else ""
     heads = ", ".join(f"{name}{_for_how_long(there[name])}" for name in names)
-    return f"{len(there)} of {len(answers)} nodes answer{known}" + (f"; aggregator: {heads}" if heads else "")
+    silent = [name for name in answers if name not in there]
+    missing = f"; MISSING: {', '.join(silent)}" if silent else ""
+    return f"{len(there)} of {len(answers)} nodes answer{known}" + (f"; aggregator: {heads}" if heads else "") + missing
 
 
 def _for_how_long(answer: dict[str, Any]) -> str:

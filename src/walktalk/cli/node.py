@@ -87,7 +87,8 @@ def collect(
     """Collect what a cluster has learned: its model, who took part, the history and a page, in one folder.
 
     Works while it runs, after its end, and where nodes are dead: of a node that does not answer, what is in its folder
-    counts, if that is on this machine. No samples travel.
+    counts, if that is on this machine. No samples travel. The exit code is 1 where fewer nodes took part than
+    `at_least` in the cluster's file asks for; what there is was written all the same.
     """
     with getting_ready("walktalk"):
         from walktalk.api import Audience, show_folder
@@ -110,6 +111,8 @@ def collect(
         raise KeyboardInterrupt("stopped; nothing was written, and the nodes go on") from stop
     show_folder(audience, out, collected)
     print_collected(collected, page_of(out))
+    if collected.too_few:
+        raise typer.Exit(TOO_FEW)
 
 
 @contextmanager
@@ -125,6 +128,7 @@ def _shown() -> Iterator[Callable[[str], None]]:
         yield line.update
 
 
+TOO_FEW = 1  # exit code: fewer nodes took part than the cluster's file asks for
 AWAY = ("left", "gone")  # states of a node that is not there any more
 
 
@@ -145,6 +149,10 @@ def print_collected(collected: Collected, page: Path | None) -> None:
     away = f", {gone} of which have left or are gone" if gone else ""
     typer.echo(f"\n{done:,} iterations of {len(collected.nodes)} nodes{away}.")
     typer.echo(f"The run {'is still going on' if collected.state == 'running' else f'is {collected.state}'}.")
+    if collected.absent:
+        typer.echo(f"MISSING: {', '.join(collected.absent)} never took part.")
+    if collected.too_few:
+        typer.echo(f"TOO FEW: {collected.too_few}.")
     typer.echo(f"The model is {collected.copy}.")
     if collected.best:
         typer.echo(f"The best model is {collected.best}; it is beside the other, as best.safetensors.")

@@ -15,6 +15,11 @@ from .optimizers import OptimizerSpec as OptimizerSpec
 from .optimizers import Schedule as Schedule
 from .optimizers import row_optimizer as row_optimizer
 from .partition import split as split
+from .schema import Schema as Schema
+from .schema import heard_schema as heard_schema
+from .schema import range_differences as range_differences
+from .schema import schema_differences as schema_differences
+from .schema import schema_of as schema_of
 from .task import Loss as Loss
 from .task import Task as Task
 from .task import frozen_numbers as frozen_numbers

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,8 @@ from walktalk.learning.evaluation import EvaluationSamples
 from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, RowSGD
 from walktalk.learning.private import PrivatePart
 from walktalk.learning.samples import all_seeded
-from walktalk.learning.tasks.loop import LoopTask, StateModel
+from walktalk.learning.state_tree import article, words_of
+from walktalk.learning.tasks.loop import LoopTask, StateModel, numbers_of
 from walktalk.learning.trainer import Buffers, StudyOptimizer, Trainer
 from walktalk.learning.training import Extras, TrainedRows, TrainingRows
 
@@ -70,6 +72,7 @@ class LoopTrainer(Trainer):
         self.template: nn.Module = task.model
         self.forms: Any = SimpleNamespace(by_row=self, in_place=None, graphed=None)  # one row after the other, no other
         self.averaging: Any = task.loop.mixing
+        self._seen: set[int] = set()  # nodes whose data was looked at, before and after a training
 
     @property
     def width(self) -> int:
@@ -142,8 +145,10 @@ class LoopTrainer(Trainer):
         if loop.memory is not None:
             known["memory"] = self._memory(given.state, place)
         asked = {name: value for name, value in known.items() if name in loop.wants}
-        with of_the_person(f"task {self.task.name}: step", loop.step, ModelError), all_seeded(key % 2**32):
-            trained = loop.step(loop.layout.state(row), loop.data[part], **asked)
+        state = loop.layout.state(row)
+        form = type(state)  # before somebody changes it in place
+        with self._unchanged(part), self._calling("step", loop.step, key % 2**32):
+            trained = loop.step(state, loop.data[part], **asked)
         if trained is None:
             raise ModelError(f"task {self.task.name}: step gave back nothing; it has to return the new state")
         memory = None
@@ -151,6 +156,11 @@ class LoopTrainer(Trainer):
             if not isinstance(trained, tuple) or len(trained) != 2:
                 raise ModelError(f"task {self.task.name}: step has to return (state, memory), since memory= was given")
             trained, memory = trained
+        elif isinstance(trained, tuple) and form not in (tuple, list, type(trained)):
+            raise ModelError(
+                f"task {self.task.name}: step gave back a tuple of {len(trained)}, and a state is a {form.__name__}; "
+                "it has to return the new state alone: losses are what evaluate returns"
+            )
         new = loop.layout.row(trained, f"task {self.task.name}: what step gave back")
         if not gradient:
             new = self._as_far_as(row, new, lr)
@@ -159,6 +169,30 @@ class LoopTrainer(Trainer):
         assert loop.memory is not None
         numbers = loop.memory.row(memory, f"task {self.task.name}: the memory that step gave back")
         return new, torch.cat((torch.ones(1), numbers))
+
+    @contextmanager
+    def _calling(self, name: str, function: Callable[..., Any], seed: int) -> Iterator[None]:
+        """Around a call of the person's own function: seeded, with gradients as torch begins with, and put back."""
+        task = self.task.name
+        with of_the_person(f"task {task}: {name}", function, ModelError), all_seeded(seed), torch.enable_grad():
+            yield
+
+    @contextmanager
+    def _unchanged(self, part: int) -> Iterator[None]:
+        """Around the first training of a node: a `ModelError` where it has changed the node's data in place."""
+        if part in self._seen:
+            yield
+            return
+        self._seen.add(part)
+        before = numbers_of(self.loop.data[part])
+        yield
+        after = numbers_of(self.loop.data[part])
+        changed = next((way for way, numbers in before.items() if after.get(way) != numbers), None)
+        if changed is not None:
+            raise ModelError(
+                f"task {self.task.name}: step has changed {changed} in place, so that it would train on other data "
+                "every time; let it work on a copy"
+            )
 
     def _asked_by_the_algorithm(self, extras: Extras | None, place: int) -> dict[str, Any]:
         """What an algorithm adds to gradients, as states; a `ModelError` where the step knows nothing of it."""
@@ -242,18 +276,31 @@ class LoopTrainer(Trainer):
     def _numbers(self, row: Tensor, data: Any) -> dict[str, float]:
         """What the person's own function says of a state on some data."""
         loop = self.loop
-        with of_the_person(f"task {self.task.name}: evaluate", loop.evaluate, ModelError), all_seeded(0):
+        with self._calling("evaluate", loop.evaluate, 0):
             found = loop.evaluate(loop.layout.state(row), data)
-            numbers = {str(name): float(value) for name, value in found.items()} if isinstance(found, Mapping) else None
-            loss = float(found) if numbers is None and found is not None else math.nan
-        if found is None or (numbers is not None and "loss" not in numbers):
-            given = "nothing" if numbers is None else f"only {', '.join(numbers) or 'an empty dictionary'}"
-            raise ModelError(
-                f"task {self.task.name}: evaluate has to return a loss, or {{'loss': …, …}}; it gave {given}"
-            )
-        if numbers is not None:
-            self._check_names(numbers)
-        return numbers if numbers is not None else {"loss": loss}
+        if found is None:
+            raise self._no_loss("nothing")
+        if not isinstance(found, Mapping):
+            return {"loss": self._number("", found)}
+        numbers = {str(name): self._number(str(name), value) for name, value in found.items()}
+        if "loss" not in numbers:
+            raise self._no_loss(f"only {', '.join(numbers) or 'an empty dictionary'}")
+        self._check_names(numbers)
+        return numbers
+
+    def _number(self, name: str, value: Any) -> float:
+        """What `evaluate` gave, as a number; a text is none."""
+        if not isinstance(value, (str, bytes)):
+            with suppress(TypeError, ValueError, RuntimeError):
+                return float(value.detach() if isinstance(value, Tensor) else value)
+        called = type(value).__name__
+        kind = article(called) if called in ("str", "bytes") else words_of(value, getattr(value, "shape", ()))
+        raise self._no_loss(f"{name}: {kind}" if name else kind)
+
+    def _no_loss(self, given: str) -> ModelError:
+        return ModelError(
+            f"task {self.task.name}: evaluate has to return a loss, or {{'loss': …, …}} with numbers; it gave {given}"
+        )
 
     def _check_names(self, numbers: Mapping[str, float]) -> None:
         """Raise a `ModelError` where something that was measured would be taken for something else."""

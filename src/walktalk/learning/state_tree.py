@@ -17,12 +17,13 @@ from typing import Protocol as Interface
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from walktalk.core.errors import ModelError
 from walktalk.core.plugins import of_the_person
 
 EXACT = 2**24  # up to which 32 bits hold every whole number
+DEEPEST = 100  # levels of a tree; one that contains itself has no end
 
 
 class StateForm(Interface):
@@ -68,14 +69,13 @@ class TreeForm:
         - `where`: what a person calls it.
         """
         self.leaves: list[Leaf] = []
-        self.form = form_of(tree)
         end = 0
-        for name, value in leaves_of(tree):
+        for name, value in leaves_of(tree, where):
             start, counter = end, is_mixable(name, value, where)
             shape = tuple(np.shape(value))
             end = start + int(np.prod(shape, dtype=np.int64))
             self.leaves.append(Leaf(name, shape, counter, without_numbers(value), start, end))
-        self.width = end
+        self.width, self.form = end, form_of(tree)
         names = [leaf.name for leaf in self.leaves]
         if not self.width:
             raise ModelError(f"{where}: there is no number in it; give a tree of arrays, such as {{'weights': array}}")
@@ -85,7 +85,7 @@ class TreeForm:
 
     def row(self, state: Any, where: str) -> Tensor:
         """The state as a row, checked against the layout."""
-        found, wanted = dict(leaves_of(state)), [leaf.name for leaf in self.leaves]
+        found, wanted = dict(leaves_of(state, where)), [leaf.name for leaf in self.leaves]
         if "" in found and "" not in wanted:
             raise ModelError(f"{where} is {article(type(state).__name__)}; the study's state has {listed(wanted)}")
         if found.keys() != set(wanted):  # their order is as whoever made it likes: JAX sorts dictionaries
@@ -206,7 +206,8 @@ def as_tensor(value: Any, shape: tuple[int, ...]) -> Tensor:
 def without_numbers(value: Any) -> Any:
     """A leaf with no numbers in it, that tells its library, type and device."""
     if isinstance(value, Tensor):
-        return torch.empty(0, dtype=value.dtype, device=value.device)
+        empty = torch.empty(0, dtype=value.dtype, device=value.device, requires_grad=value.requires_grad)
+        return nn.Parameter(empty, value.requires_grad) if isinstance(value, nn.Parameter) else empty
     if isinstance(value, (np.ndarray, np.generic)):
         return np.empty(0, dtype=value.dtype) if isinstance(value, np.ndarray) else value.dtype.type(0)
     return value[..., :0] if is_jax(value) and value.ndim else value
@@ -215,7 +216,8 @@ def without_numbers(value: Any) -> Any:
 def like(leaf: Any, numbers: np.ndarray) -> Any:
     """Numbers as a leaf of the same library, type and device."""
     if isinstance(leaf, Tensor):
-        return torch.from_numpy(numbers).to(leaf)
+        tensor = torch.from_numpy(numbers).to(leaf).requires_grad_(leaf.requires_grad)
+        return nn.Parameter(tensor, leaf.requires_grad) if isinstance(leaf, nn.Parameter) else tensor
     if isinstance(leaf, np.ndarray):
         return numbers.astype(leaf.dtype)
     if isinstance(leaf, np.generic):
@@ -230,17 +232,24 @@ def like(leaf: Any, numbers: np.ndarray) -> Any:
 LEAF = ...  # stands for an array in the form of a tree; a copy of it is itself
 
 
-def leaves_of(tree: Any, way: str = "") -> Iterator[tuple[str, Any]]:
+def leaves_of(tree: Any, where: str, way: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
     """The arrays of a tree with the ways to them, in order; None is no array."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from leaves_of(value, joined(way, key))
-    elif isinstance(tree, (list, tuple)):
-        names = getattr(tree, "_fields", range(len(tree)))
-        for name, value in zip(names, tree, strict=True):
-            yield from leaves_of(value, joined(way, name))
+    if isinstance(tree, (Mapping, list, tuple)):
+        check_level(level, where)
+        if isinstance(tree, Mapping):
+            parts = [(key, value) for key, value in tree.items()]
+        else:
+            parts = list(zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True))
+        for name, value in parts:
+            yield from leaves_of(value, where, joined(way, name), level + 1)
     elif tree is not None:
         yield way, tree
+
+
+def check_level(level: int, where: str) -> None:
+    """Raise a `ModelError` where a tree has more levels than any has that ends."""
+    if level > DEEPEST:
+        raise ModelError(f"{where}: it has more than {DEEPEST} levels; does it contain itself?")
 
 
 def joined(way: str, key: Any) -> str:
@@ -326,13 +335,18 @@ def packed(state: Any, where: str) -> bytes:
     """A state as bytes: its form in JSON, then what it has of arrays and bytes, one after another."""
     blobs: list[bytes] = []
 
-    def written(value: Any, way: str) -> Any:
+    def written(value: Any, way: str, level: int = 0) -> Any:
+        check_level(level, where)
         if value is None or isinstance(value, (bool, int, float, str)):
             return {"is": value}
         if isinstance(value, Mapping):
-            return {"of": {str(key): written(inner, joined(way, key)) for key, inner in value.items()}}
+            inside = [(key, written(inner, joined(way, key), level + 1)) for key, inner in value.items()]
+            if all(isinstance(key, str) for key, _ in inside):
+                return {"of": dict(inside)}
+            return {"pairs": [[key_of(key, f"{where}: {way or 'it'}"), inner] for key, inner in inside]}
         if isinstance(value, (list, tuple)):
-            return {"list": [written(inner, joined(way, place)) for place, inner in enumerate(value)]}
+            items = [written(inner, joined(way, place), level + 1) for place, inner in enumerate(value)]
+            return {"list" if isinstance(value, list) else "tuple": items}
         if isinstance(value, (bytes, bytearray, memoryview)):
             blobs.append(bytes(value))
             return {"bytes": len(blobs[-1])}
@@ -349,8 +363,15 @@ def packed(state: Any, where: str) -> bytes:
     return b"".join((len(head).to_bytes(8, "little"), head, *blobs))
 
 
+def key_of(key: Any, where: str) -> Any:
+    """A key of a dictionary as JSON has it: a text, a number, a truth value, or None."""
+    if key is None or isinstance(key, (str, bool, int, float)):
+        return key
+    raise ModelError(f"{where} has a key of type {type(key).__name__}; give texts or numbers")
+
+
 def unpacked(data: bytes) -> Any:
-    """The state that bytes hold; arrays are numpy's, tuples are lists."""
+    """The state that bytes hold; arrays are numpy's, and tuples have no names."""
     size = int.from_bytes(data[:8], "little")
     at = 8 + size
 
@@ -360,8 +381,12 @@ def unpacked(data: bytes) -> Any:
             return said["is"]
         if "of" in said:
             return {key: read(inner) for key, inner in said["of"].items()}
+        if "pairs" in said:
+            return {key: read(inner) for key, inner in said["pairs"]}
         if "list" in said:
             return [read(inner) for inner in said["list"]]
+        if "tuple" in said:
+            return tuple(read(inner) for inner in said["tuple"])
         piece, at = data[at : at + said["bytes"]], at + said["bytes"]
         return np.frombuffer(piece, dtype=said["array"]).reshape(said["shape"]).copy() if "array" in said else piece
 

@@ -185,6 +185,8 @@ class Task:
     make: Callable[[], nn.Module] | None = None  # makes the model anew, where its parts cannot be reset
     private: tuple[str, ...] = ()  # names of parameters that stay at the node (`learning.private`)
     optimizers: Mapping[str, Any] = field(default_factory=dict)  # of some parameters, by their names; else the study's
+    columns: tuple[str, ...] = ()  # names of the inputs' columns that stand side by side, where they have any
+    target_columns: tuple[str, ...] = ()  # the same of the targets
 
     def __post_init__(self) -> None:
         if not self.parts:

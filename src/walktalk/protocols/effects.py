@@ -207,6 +207,12 @@ def absorb(into: str, base: str, share: float, new: str, old: str) -> Combine:
     return Combine(into, weights, _sum_terms((base, 1.0 - share), (new, share)))
 
 
+def cut_out(slot: str, into: str, codec: str) -> list[Effect]:
+    """Put that part of a slot's model into another which a codec leaves of it, with zeros around."""
+    packed = f"packed/{into}"
+    return [Encode(slot, packed, codec), Decode(packed, into), Forget(packed)]
+
+
 def _sum_terms(*terms: tuple[str, float]) -> dict[str, float]:
     """A linear combination in which a slot may be named twice."""
     total: dict[str, float] = {}

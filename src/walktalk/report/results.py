@@ -25,7 +25,8 @@ def verdict(winner: Mapping[str, Any] | None) -> Verdict:
     """How sure it is that the best is best.
 
     `alone`: there is nobody else; `once`: one repetition, which may be luck; `clear`; `probable`, though not clear;
-    `close`: too close to call. A summary of walktalk 0.1 says only whether it is clear.
+    `close`: too close to call. The verdicts of a summary are corrected together for how many they are. A summary of
+    walktalk 0.1 says only whether it is clear.
     """
     if winner is None or winner["next"] is None:
         return "alone"
@@ -191,7 +192,9 @@ def _note(summary: Mapping[str, Any], name: Callable[[str], str], references: Se
     repetitions = max((entry["repetitions"] for entry in summary["algorithms"].values()), default=0)
     alone = len(summary["algorithms"]) - len(references) < 2
     once = "One repetition." if alone else "One repetition: no telling luck from merit."
-    parts = [f"Mean ± σ over {repetitions} repetitions." if repetitions > 1 else once]
+    splits = f" on {summary['splits']} splits of the data" if summary.get("splits", 1) > 1 else ""
+    parts = [f"Mean ± σ over {repetitions} repetitions{splits}." if repetitions > 1 else once]
+    parts += [f"The end of a run: its last {summary['window']} evaluations."] if "window" in summary else []
     if summary["target_loss"] is not None:
         parts.insert(0, f"Iterations, time and data: to training loss {summary['target_loss']:.3g}.")
     if "objective" in summary:

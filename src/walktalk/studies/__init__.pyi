@@ -27,10 +27,16 @@ from .planning import foundation_from_python as foundation_from_python
 from .planning import planned_runs as planned_runs
 from .planning import prepare as prepare
 from .planning import prepare_on as prepare_on
+from .results import CLEAR as CLEAR
 from .results import COST_RULE as COST_RULE
+from .results import Known as Known
 from .results import StudyResult as StudyResult
 from .results import algorithms_of as algorithms_of
+from .results import at_the_end as at_the_end
+from .results import decide as decide
 from .results import first_below as first_below
+from .results import holm as holm
+from .results import known_from as known_from
 from .results import read_sites as read_sites
 from .results import summarize as summarize
 from .spec import SGD as SGD

@@ -10,7 +10,7 @@ from walktalk import graphs
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import GradientTracking, PushPull
-from walktalk.protocols.gossip.push_pull import Tree
+from walktalk.protocols.mechanisms.trees import RootedTree
 from walktalk.runtimes.simulator import Fault, FaultPlan
 
 TREE = graphs.binary_tree(7)
@@ -32,7 +32,7 @@ def optimum_of(ended: Ended, nodes: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
 def test_trackers_with_what_was_not_heard_add_up_to_the_last_gradients(share: float) -> None:
     """After a round: what a leaf tracks is with its parent, or was pushed and not heard."""
-    ended, tree = struck(TREE, 23, losing(share)), Tree(7, 2)
+    ended, tree = struck(TREE, 23, losing(share)), RootedTree(7, 2)
     total = np.sum([slots["tracker"] for v, slots in enumerate(ended.slots) if tree.below(v)], axis=0)
     for v in range(1, 7):
         (above,) = tree.above(v)
@@ -83,7 +83,7 @@ def test_who_comes_back_takes_part_again(node: int) -> None:
 def test_sizes_of_what_is_below() -> None:
     for branches in (1, 2, 3, 5):
         for nodes in (1, 2, 6, 13):
-            tree = Tree(nodes, branches)
+            tree = RootedTree(nodes, branches)
             for v in range(nodes):
                 assert tree.size(v) == 1 + sum(tree.size(child) for child in tree.below(v))
             assert tree.size(0) == nodes

@@ -85,7 +85,7 @@ def test_sums_of_more_models_than_there_are_count_for_nothing() -> None:
     happens(machine, Trained("model", lr=0.1))
     happens(machine, says("relay", 1, 0, struct.pack("<I", 2)))
     assert goes_on(happens(machine, says("relay", 2, 0, struct.pack("<I", 1))))
-    assert machine.rule.counts == {"relay": {2: 1}}  # type: ignore[attr-defined]
+    assert machine.rule.trees[0].counts == {2: 1}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("late", [False, True])

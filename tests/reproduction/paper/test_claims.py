@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "reproduction"))
 import paper_claims
 from claims import costs, failures, fairness, iterations, language, losses, splits, threshold
 from claims.runs import Setting, settings_of
-from claims.spread import NOTHING, difference, ratio, spread, standing, text
+from claims.spread import NOTHING, difference, ratio, spread, standings, text
 
 GB = 8_000_000_000  # bits; a model of the invented runs
 GOSSIP = "async_gossip-pairwise"
@@ -102,14 +102,23 @@ def test_ratios_and_differences_are_of_means():
     assert difference(spread([1.0]), NOTHING) == ratio(NOTHING, NOTHING) == "not run"
 
 
-def test_a_standing_needs_two_standard_errors():
-    low, high = spread([1.0, 1.2]), spread([1.5, 1.5])  # errors 0.1 and 0
-    assert standing(low, high) == "ahead by 0.400"
-    assert standing(high, low) == "behind by 0.400"
-    assert standing(spread([1.0, 1.6]), high) == "even (+0.200 ± 0.424)"
-    assert standing(spread([1.0]), spread([1.5])) == "ahead by 0.500 (single runs)"
-    assert standing(spread([NAN, 1.0]), high) == "not a number in some runs"
-    assert standing(NOTHING, high) == "not run"
+def test_standings_are_read_together():
+    low, high = spread([1.0, 1.01, 1.02]), spread([1.5, 1.5, 1.51])
+    noisy, single = spread([1.0, 1.9, 1.3]), spread([1.0])
+    found = standings({
+        "low": (low, high), "high": (high, low), "noisy": (noisy, high), "one": (single, spread([1.5])),
+        "broken": (spread([NAN, 1.0]), high), "none": (NOTHING, high),
+    })  # fmt: skip
+    assert found["low"] == "ahead by 0.493"
+    assert found["high"] == "behind by 0.493"
+    assert found["noisy"] == "even (+0.103 ± 0.458)"
+    assert found["one"] == "ahead by 0.500 (single runs)"
+    assert found["broken"] == "not a number in some runs"
+    assert found["none"] == "not run"
+    # Some 14 % apart with two runs each: that may be said of one, but not of each of twenty such.
+    pair = (spread([1.0, 1.02]), spread([1.13, 1.17]))
+    assert standings({0: pair, 1: (low, high), 2: (high, low)})[0].startswith("ahead")
+    assert standings({0: pair, **dict.fromkeys(range(1, 40), (noisy, noisy))})[0].startswith("even")
 
 
 # -- image runs -------------------------------------------------------------------------------------------------------
@@ -120,7 +129,7 @@ def test_losses_at_the_end_and_before_the_decay(settings, folder):
     assert cells(final, "α = 1, cycle") == ["0.500 ± 0.141", "1.100 ± 0.141", "0.800 ± 0.000"]
     assert cells(final, "α = 1, cycle", 1) == ["0.400 ± 0.141", "1.000 ± 0.141", "0.700 ± 0.000"]  # of the means
     assert cells(final, "α = 1, cycle", 2) == ["50.0 ± 0.0"] * 3
-    assert cells(final, "α = 1, cycle", 4) == ["ahead by 0.300", "behind by 0.300", "–"]
+    assert cells(final, "α = 1, cycle", 4) == ["even (+0.300 ± 0.141)", "even (−0.300 ± 0.141)", "–"]  # of two runs
     assert cells(final, "α = 0.1, cycle") == ["not run"] * 3
     words = "\n".join(final)
     assert "α = 1, cycle: R = 1 < gossip < R = 4" in words
@@ -129,7 +138,7 @@ def test_losses_at_the_end_and_before_the_decay(settings, folder):
     )
     early = losses.before_decay(settings)  # at 300 of 400 iterations
     assert cells(early, "α = 1, cycle") == ["1.100 ± 0.141", "1.700 ± 0.141", "1.200 ± 0.141"]
-    assert cells(early, "α = 1, cycle", 2) == ["even (+0.100 ± 0.200)", "behind by 0.500", "–"]
+    assert cells(early, "α = 1, cycle", 2) == ["even (+0.100 ± 0.200)", "even (−0.500 ± 0.200)", "–"]
 
 
 def test_iterations_to_a_loss_that_both_reach(settings):
@@ -145,7 +154,7 @@ def test_iterations_to_a_loss_that_both_reach(settings):
 def test_winners_are_those_of_the_phase_diagram(settings, folder):
     report = iterations.winners(settings, folder)
     assert cells(report, "α = 1, cycle") == [
-        "R=1, 1.14 times, to 0.800",
+        "R=1 ?, 1.14 times, to 0.800",  # of two runs
         "gossip, 17.50 times, to 0.800",
         "R=1, 4.57 times, to 0.800",
     ]
@@ -252,7 +261,8 @@ def test_fairness(tmp_path):
     walk, gossip = "α = 0.1, cycle, R = 1", "α = 0.1, cycle, gossip"
     assert cells(report, walk) == ["1.100 ± 0.141", "2.100 ± 0.141", "1.500 ± 0.000", "(1.100 ± 0.141)"]
     assert cells(report, gossip) == ["1.500 ± 0.000", "1.200 ± 0.141", "(1.200 ± 0.141)", "1.400 ± 0.141 (×3)"]
-    assert cells(report, walk, 1) == ["ahead by 0.400", "behind by 0.900", "behind by 0.300", "ahead by 0.300"]
+    apart = ["even (+0.400 ± 0.141)", "behind by 0.900", "even (−0.300 ± 0.141)", "even (+0.300 ± 0.200)"]
+    assert cells(report, walk, 1) == apart  # two runs of each, and four verdicts are read
     words = "\n".join(report)
     assert "aggregated model, at the nodes, R = 1: +1.000 against fresh" in words
     assert "aggregated model, at the nodes, gossip: −0.300 against fresh" in words

@@ -67,4 +67,5 @@ def test_a_study_with_failures_is_set_against_itself_without(tmp_path):
 def test_who_is_ahead(mine, said):
     import numpy as np
 
-    assert said in paper_verdicts.against(np.array(mine), np.array([2.0, 2.1, 2.2]))
+    assert said in paper_verdicts.against(np.array(mine), np.array([2.0, 2.1, 2.2]), 0.99)
+    assert "even" in paper_verdicts.against(np.array(mine), np.array([2.0, 2.1, 2.2]), 0.97)

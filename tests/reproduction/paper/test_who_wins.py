@@ -49,15 +49,26 @@ def test_a_family_of_which_all_diverged_is_named(tmp_path):
 
 def test_verdicts():
     iteration, time, bits = who_wins.verdicts(history(PACE, ENDS), 1.0, "cycle")
-    assert iteration[:4] == (1.0, "cycle", "iteration", 1.0)  # gossip's end: what the better of both families reached
-    assert iteration[4] == "multi_walk-1"
-    assert iteration[5] == pytest.approx(100 / (100 / 1.5))
-    assert time[4] == "async_gossip-pairwise"
-    assert time[5] == pytest.approx((100 * 0.055) / (100 / 1.5 * 1.05))
-    assert bits[4] == "multi_walk-1"
-    assert time[6]
+    assert iteration.setting == (
+        1.0,
+        "cycle",
+        "iteration",
+        1.0,
+    )  # gossip's end: what the better of both families reached
+    assert iteration.winner == "multi_walk-1"
+    assert iteration.ratio == pytest.approx(100 / (100 / 1.5))
+    assert time.winner == "async_gossip-pairwise"
+    assert time.ratio == pytest.approx((100 * 0.055) / (100 / 1.5 * 1.05))
+    assert bits.winner == "multi_walk-1"
+    assert time.chance() > 0.99
     noisy = history({**PACE, "async_gossip-pairwise": (0.05, 1.2)}, ENDS)
-    assert not who_wins.verdicts(noisy, 1.0, "cycle")[1][6]  # two repetitions that differ so much prove nothing
+    assert who_wins.verdicts(noisy, 1.0, "cycle")[1].chance() < 0.975  # two repetitions so far apart prove nothing
+
+
+def test_verdicts_that_are_read_together_are_corrected():
+    one = who_wins.Verdict((1.0, "cycle", "time", 1.0), "multi_walk-1", 1.4, [1.0, 1.1, 0.9], [1.4, 1.5, 1.3])
+    assert who_wins.read_together([one])["clear"].tolist() == [True]
+    assert not who_wins.read_together([one] * 30)["clear"].any()
 
 
 def test_the_command(tmp_path):
@@ -128,7 +139,7 @@ def test_the_advisors_word_is_asked_for_once(tmp_path, monkeypatch):
         return "multi_walk-2", 1.5, True
 
     monkeypatch.setattr(who_wins, "word", word)
-    found = pd.DataFrame(who_wins.verdicts(history(PACE, ENDS), 0.1, "complete"), columns=who_wins.COLUMNS)
+    found = who_wins.read_together(who_wins.verdicts(history(PACE, ENDS), 0.1, "complete"))
     for _ in range(2):
         said = who_wins.predicted(found, tmp_path / "advisor.csv")
         assert list(said["winner"]) == ["multi_walk-2"] * 3

@@ -9,6 +9,8 @@ from .mnli import mnli as mnli
 from .outside import KINDS as KINDS
 from .outside import Outside as Outside
 from .outside import StateLayout as StateLayout
+from .outside import check_samples as check_samples
+from .outside import check_whole as check_whole
 from .outside import in_words as in_words
 from .outside import named_arrays as named_arrays
 from .outside import outside as outside

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from walktalk.core.errors import DataError
+from walktalk.core.errors import DataError, suggestion
 from walktalk.learning.task import Task
 
 STATISTICS = ("running_mean", "running_var")  # how the names of arrays end that are measured and not trained
@@ -144,6 +144,7 @@ def named_arrays(given: Any) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     seen: set[tuple[int, tuple[int, ...], tuple[int, ...]]] = set()
     for name, array in given.items():
+        check_whole(name, array)
         try:
             tensor = array.detach() if isinstance(array, Tensor) else torch.as_tensor(np.asarray(array))
         except (TypeError, ValueError) as error:
@@ -154,6 +155,16 @@ def named_arrays(given: Any) -> dict[str, Tensor]:
         seen.add(place)
         found[str(name)] = tensor
     return found
+
+
+def check_whole(name: str, array: Any) -> None:
+    """Raise a `DataError` where an array is in pieces, at several processes: of a model that is sharded."""
+    if any(hasattr(array, one) for one in ("full_tensor", "local_shards")) or getattr(array, "is_meta", False):
+        raise DataError(
+            f"state: {name} is spread over several processes; a node takes whole models: train with "
+            "DistributedDataParallel, or gather and spread them yourself, by get_model_state_dict and "
+            "set_model_state_dict of torch.distributed.checkpoint.state_dict, with full_state_dict=True"
+        )
 
 
 def optimizer_arrays(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -235,6 +246,25 @@ class Outside(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Nobody here can say what it puts out."""
         raise DataError("outside: this model is trained by somebody else's loop, and only that knows what it puts out")
+
+
+def check_samples(samples: Any, names: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Raise a `DataError` where a task's samples, by node, are of nodes that are not there, or not of all.
+
+    Args:
+        samples: the task's setting.
+        names: nodes of the cluster's file, each of which needs some.
+        others: that may have some, as those that have joined.
+    """
+    if not isinstance(samples, dict):
+        return
+    unknown = next((name for name in samples if name not in names and name not in others), None)
+    if unknown is not None:
+        near = suggestion(str(unknown), names)
+        raise DataError(f"task.samples: {unknown} is no node of the cluster, whose nodes are {', '.join(names)}{near}")
+    missing = next((name for name in names if name not in samples), None)
+    if missing is not None:
+        raise DataError(f"task.samples: {missing} has none; allowed: a whole number, 1 or more, for each node")
 
 
 def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -243,6 +243,8 @@ def torch(
         make=None if make is None else (lambda: fitted.like(make())),
         optimizers=dict(optimizers or {}),
         private=names_of_parts(private),
+        columns=everything[0].columns,
+        target_columns=everything[0].target_columns,
     )
 
 

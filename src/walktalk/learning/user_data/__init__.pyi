@@ -21,6 +21,7 @@ from .part import NamedColumns as NamedColumns
 from .part import OnDemand as OnDemand
 from .part import Part as Part
 from .part import gap_in as gap_in
+from .part import is_several as is_several
 from .part import named_target as named_target
 from .ragged import BatchLoss as BatchLoss
 from .ragged import BatchMetric as BatchMetric

@@ -58,7 +58,7 @@ def part_of(data: Any, where: str, choice: Choice, most_bytes: float) -> Part:
     if is_columns(data):
         inputs, targets = data
         columns = (of_pandas(inputs, where, choice.columns, True), of_pandas(targets, where, None, False))
-        return InMemory(where, split_up(columns, where, choice))
+        return InMemory(where, split_up(columns, where, choice), *names_of_pair(inputs, targets, choice))
     if isinstance(data, DataLoader):
         return of_loader(data, where, choice, most_bytes)
     if isinstance(data, IterableDataset):
@@ -97,7 +97,7 @@ def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> InMemory:
         {"": torch.tensor(frame[inputs].to_numpy(dtype=np.float32))},
         {"": torch.tensor(target.to_numpy(dtype=kind_of(target)))},
     )
-    return InMemory(where, content, tuple(inputs))
+    return InMemory(where, content, tuple(inputs), tuple(targets))
 
 
 def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool) -> Any:
@@ -120,6 +120,12 @@ def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool
     else:
         return data
     return torch.tensor(data.to_numpy(dtype=np.float32 if inputs else kind_of(data)))
+
+
+def names_of_pair(inputs: Any, targets: Any, choice: Choice) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the columns of (inputs, targets), each where it is a frame; without any, there are none."""
+    names = [tuple(map(str, side.columns)) if is_frame(side) else () for side in (inputs, targets)]
+    return tuple(choice.columns or names[0]) if is_frame(inputs) else (), names[1]
 
 
 def check_numbers(column: pd.Series[Any], where: str, name: str) -> None:

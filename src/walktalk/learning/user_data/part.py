@@ -91,6 +91,7 @@ class Part(ABC):
 
     where: str  # what a person calls it, e.g. partitions['north']
     columns: tuple[str, ...] = ()  # of a frame: those that stand side by side as the input
+    target_columns: tuple[str, ...] = ()  # the same of the targets
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -107,8 +108,11 @@ class Part(ABC):
 class InMemory(Part):
     """Samples of a node as tensors in memory."""
 
-    def __init__(self, where: str, content: NamedColumns, columns: tuple[str, ...] = ()) -> None:
-        self.where, self.content, self.columns = where, checked(content, where), columns
+    def __init__(
+        self, where: str, content: NamedColumns, columns: tuple[str, ...] = (), target_columns: tuple[str, ...] = ()
+    ) -> None:
+        self.where, self.content = where, checked(content, where)
+        self.columns, self.target_columns = columns, target_columns
 
     def __len__(self) -> int:
         return self.content.samples

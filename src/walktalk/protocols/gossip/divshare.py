@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send, Train
+from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send, Train, cut_out
 from walktalk.protocols.events import Received
 from walktalk.protocols.machine import Context, NetworkView
 from walktalk.protocols.mechanisms.pushes import MODEL, Pushes, PushRule
@@ -90,7 +90,7 @@ class Fragments(PushRule):
         for p, senders in sorted(self.came.items()):
             slots, share = [_slot(p, sender) for sender in senders], 1.0 / (len(senders) + 1)
             mean = Combine(MODEL, {MODEL: 1.0, OWN: share - 1.0, **dict.fromkeys(slots, share)})
-            mixed += [self._cut(p), Decode(_code(p), OWN), mean, *map(Forget, (_code(p), OWN, *slots))]
+            mixed += [*cut_out(MODEL, OWN, self.settings.codec(p)), mean, *map(Forget, (OWN, *slots))]
         self.came.clear()
         return mixed
 
@@ -104,10 +104,8 @@ class Fragments(PushRule):
         pairs = [(p, to) for p in fragments for to in context.random.sample(peers, each)]
         context.random.shuffle(pairs)
         sends = [Send(to, Message(f"fragment_{p}"), _code(p)) for p, to in pairs]
-        return [*map(self._cut, fragments), *sends, *(Forget(_code(p)) for p in fragments)]
-
-    def _cut(self, fragment: int) -> Effect:
-        return Encode(MODEL, _code(fragment), self.settings.codec(fragment))
+        encoded = [Encode(MODEL, _code(p), self.settings.codec(p)) for p in fragments]
+        return [*encoded, *sends, *(Forget(_code(p)) for p in fragments)]
 
 
 def _slot(fragment: int, sender: int) -> str:

@@ -9,29 +9,26 @@ averaging first and sending the mean on. With k = V it is D-PSGD in the order tr
 their places; with k = 1 one model at one random node after the other. All draw from one seed, so that a node knows when
 its turn is, and whom to wait for. (Written from the paper's abstract and from memory of it.)
 
-Where nodes and messages are lost (of which the paper says nothing), the weights of what is there are divided by their
-sum, and where nothing is, a node goes on with the model that it had last (`mechanisms.turns`). The mean of all is then
-kept no more exactly; with one model, or where links are lost for long, take walks, which are watched over.
+Where nodes and messages are lost (of which the paper says nothing; see `mechanisms.turns`) the mean of all is kept no
+more exactly; with one model, or where links are lost for long, take walks, which are watched over.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
 from walktalk.core.errors import GraphError, SpecError
 from walktalk.core.seeds import Seed
-from walktalk.graphs import Graph, Rounds, build
+from walktalk.graphs import Graph, build
 from walktalk.protocols.effects import Combine, Effect, Train, apply_update
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView, row_of
-from walktalk.protocols.mechanisms.attendance import LAST
-from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, everybody_there
-from walktalk.protocols.mechanisms.rounds import NeighbourRounds
-from walktalk.protocols.mechanisms.turns import TurnNode, TurnRule
+from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.mechanisms.meeting import MODEL, Meeting
+from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
+from walktalk.protocols.mechanisms.turns import TurnNode, in_turns, mean_for_next, places_of
 from walktalk.protocols.self_description import BALANCED, COMPLETE, Demand
 
 
@@ -88,76 +85,11 @@ class Teleportation(NeighbourRounds):
             raise SpecError(f"topology: {error}") from error
 
     def machine(self, network_view: NetworkView) -> Machine:
-        there = everybody_there(network_view) if network_view.version else tuple(range(network_view.nodes))
-        models = views(self.graph(len(there)))
-        around = replace(network_view, rounds=Places(there, len(models), Seed(self.seed), models))
-        meeting = Meeting(around, self.messages, {})
+        meeting = Meeting(in_turns(network_view, self.graph, Seed(self.seed)), self.messages, {})
         return TurnNode(self, meeting, TrainAndHandOn(self.steps), self.patience if self.resilient else None)
 
 
-def views(graph: Graph) -> tuple[NetworkView, ...]:
-    """The graph of the models, as each of them sees it."""
-    degrees = [len(graph.neighbours(one)) for one in range(graph.nodes)]
-    return tuple(
-        NetworkView(
-            one,
-            graph.nodes,
-            graph.neighbours(one),
-            tuple(degrees[other] for other in graph.neighbours(one)),
-            heard=graph.reverse.neighbours(one) if graph.directed else None,
-            rounds=graph.rounds,
-        )
-        for one in range(graph.nodes)
-    )
-
-
-@dataclass(frozen=True)
-class Places(Rounds):
-    """Which node has which model when, and by whom it is averaged."""
-
-    there: tuple[int, ...]  # who takes part
-    tokens: int  # how many models there are
-    seed: Seed
-    models: tuple[NetworkView, ...] = ()  # their graph
-
-    def holders(self, round_: int) -> tuple[int, ...]:
-        """The node of every model in a round."""
-        return _drawn(self.there, self.tokens, self.seed, round_)
-
-    def turn_after(self, node: int, round_: int) -> int:
-        """The next round in which a node has a model; never, for one that leaves."""
-        round_ = round_ + 1 if node in self.there else LAST
-        while round_ < LAST and node not in self.holders(round_):
-            round_ += 1
-        return round_
-
-    def row(self, node: int, round_: int) -> dict[int, float]:
-        """The row of W of the model that a node has next: the nodes whose models of this round are averaged in it."""
-        before, after = self.holders(round_), self.holders(round_ + 1)
-        if node not in after:
-            return {}
-        model = after.index(node)
-        others = row_of(self.models[model], round_)
-        return {before[one]: weight for one, weight in {model: 1.0 - sum(others.values()), **others}.items()}
-
-    def sources(self, node: int, round_: int) -> tuple[int, ...]:
-        return tuple(other for other in self.row(node, round_) if other != node)
-
-    def targets(self, node: int, round_: int) -> tuple[int, ...]:
-        before, after = self.holders(round_), self.holders(round_ + 1)
-        if node not in before:
-            return ()
-        model = before.index(node)
-        heard_by = (model, *self.models[model].meets(round_)[0])
-        return tuple(after[one] for one in heard_by if after[one] != node)
-
-
-@lru_cache(maxsize=4096)
-def _drawn(there: tuple[int, ...], tokens: int, seed: Seed, round_: int) -> tuple[int, ...]:
-    return tuple(seed.child("teleportation", round_).python().sample(there, tokens))
-
-
-class TrainAndHandOn(TurnRule):
+class TrainAndHandOn(Rule):
     """`MODEL` is what the node trained last, until it averages what has come for its next turn."""
 
     __slots__ = ("steps",)
@@ -165,16 +97,8 @@ class TrainAndHandOn(TurnRule):
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def begin(self) -> list[Effect]:
-        return []
-
-    def turn(self, number: int, around: NetworkView) -> int:
-        assert isinstance(around.rounds, Places)
-        return around.rounds.turn_after(around.node, number - 1)
-
     def member(self, meeting: Meeting) -> int:
-        assert isinstance(meeting.around.rounds, Places)
-        return meeting.around.rounds.holders(meeting.round).index(meeting.around.node)
+        return places_of(meeting.around).model_at(meeting.around.node, meeting.round)
 
     def work(self) -> Train:
         return Train(MODEL, steps=self.steps)
@@ -183,11 +107,5 @@ class TrainAndHandOn(TurnRule):
         return [apply_update(MODEL), *meeting.send(MODEL, "token")]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        assert isinstance(meeting.around.rounds, Places)
-        row = meeting.around.rounds.row(meeting.around.node, meeting.round)
-        slots = {meeting.around.node: MODEL, **{one: meeting.slot("token", one) for one in meeting.there("token")}}
-        mean = {slots[one]: weight for one, weight in row.items() if one in slots}
-        if len(mean) < len(row) and mean:
-            total = sum(mean.values())
-            mean = {slot: weight / total if total else 1.0 / len(mean) for slot, weight in mean.items()}
+        mean = mean_for_next(meeting, MODEL, "token")
         return [Combine(MODEL, mean)] if mean else []

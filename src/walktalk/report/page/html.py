@@ -124,6 +124,8 @@ def curve_data(history: Any, algorithms: Algorithms, summary: Mapping[str, Any] 
     """The data of the page's chart and target line; `summary` says who won, None: nobody is compared."""
     target = None if summary is None else summary["target_loss"]
     winners = {} if summary is None else {axis: summary["winners"].get(axis) for axis in AXES}
+    read = {} if summary is None else {kind: summary["winners"].get(kind) for kind in ("loss", "accuracy")}
+    also = [one["chance_alone"] for one in read.values() if one is not None and "chance_alone" in one]
     metrics = metrics_of(history)
     keys = [metric["key"] for metric in metrics]
     runs, thinned = single_runs(history, keys)
@@ -156,7 +158,7 @@ def curve_data(history: Any, algorithms: Algorithms, summary: Mapping[str, Any] 
             for axis, one in winners.items()
             if one is not None
         },
-        "decision": {**COST_RULE, "probable": PROBABLE},
+        "decision": {**COST_RULE, "probable": PROBABLE, "also": also},
     }
 
 

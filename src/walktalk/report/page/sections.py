@@ -256,7 +256,14 @@ def participants_html(cluster: Mapping[str, Any] | None) -> Html:
     best = f" The best that nodes have had is {cluster['best']}." if cluster.get("best") else ""
     model = f"The model is {cluster['copy']}.{best}"
     note = "A loss is what nodes measured on their own data, of models that had just come to them. No data left a node."
-    return together(tag("p", model, class_="intro"), frame, tag("p", note, class_="note"))
+    return together(tag("p", model, class_="intro"), _missing_html(cluster), frame, tag("p", note, class_="note"))
+
+
+def _missing_html(cluster: Mapping[str, Any]) -> Html:
+    """Who never took part, loudly; nothing where all did."""
+    missing, few = cluster.get("missing") or [], cluster.get("too_few") or ""
+    words = [f"Never took part: {', '.join(missing)}." if missing else "", f"Too few: {few}." if few else ""]
+    return tag("p", tag("strong", " ".join(filter(None, words))), role="note") if any(words) else Html("")
 
 
 def _cells(node: Mapping[str, Any], located: bool) -> list[Html]:

@@ -38,9 +38,9 @@ window.Walktalk = window.Walktalk || {};
     return t > 0 ? 1 - tail : tail;
   }
 
-  /* `once`, `clear`, `probable` or `close`: how sure it is that the first costs less; each a value a run. */
-  function verdict(best, next, { clear, probable, known, spread }) {
-    if (Math.min(best.length, next.length) < 2) return "once";
+  /* The chance that the first costs less; each a value a run. Null: one run tells nothing. */
+  function chance(best, next, { known, spread }) {
+    if (Math.min(best.length, next.length) < 2) return null;
     const positive = Math.min(...best, ...next) > 0; // costs differ by factors, so their logarithms are compared
     const prior = positive ? spread : spread * Math.max(meanOf([...best, ...next].map(Math.abs)).mean, 1e-300);
     const [a, b] = [best, next].map((values) => {
@@ -49,11 +49,36 @@ window.Walktalk = window.Walktalk || {};
       return { mean, std, freedom, share: (known * prior ** 2 + (values.length - 1) * std ** 2) / freedom / values.length };
     });
     const gap = b.mean - a.mean;
-    if (a.std === 0 && b.std === 0) return gap > 0 ? "clear" : "close"; // nothing in them is random
+    if (a.std === 0 && b.std === 0) return gap > 0 ? 1 : 0.5; // nothing in them is random
     const freedom = (a.share + b.share) ** 2 / (a.share ** 2 / a.freedom + b.share ** 2 / b.freedom);
-    const chance = student(freedom, gap / Math.sqrt(a.share + b.share));
-    return chance >= clear ? "clear" : chance >= probable ? "probable" : "close";
+    return student(freedom, gap / Math.sqrt(a.share + b.share));
   }
 
-  window.Walktalk.deciding = { student, verdict };
+  /* Chances that are read together, corrected for how many they are (Holm). */
+  function together(chances) {
+    const order = chances.map((_, k) => k).sort((a, b) => chances[b] - chances[a]);
+    let worst = 0;
+    const found = [];
+    order.forEach((k, rank) => {
+      worst = Math.max(worst, Math.min(1, (chances.length - rank) * 2 * (1 - chances[k])));
+      found[k] = 1 - worst / 2;
+    });
+    return found;
+  }
+
+  /* `once`, `clear`, `probable` or `close`: how sure it is that the first of each pair costs less. `also`: chances of
+     what is read beside them. */
+  function verdicts(pairs, rule) {
+    const each = pairs.map(([best, next]) => chance(best, next, rule));
+    const corrected = together([...each.filter((one) => one !== null), ...(rule.also || [])]);
+    let at = 0;
+    return each.map((one) => {
+      if (one === null) return "once";
+      const sure = corrected[at];
+      at += 1;
+      return sure >= rule.clear ? "clear" : sure >= rule.probable ? "probable" : "close";
+    });
+  }
+
+  window.Walktalk.deciding = { student, chance, together, verdicts };
 })();

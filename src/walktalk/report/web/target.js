@@ -4,7 +4,7 @@ window.Walktalk = window.Walktalk || {};
   const { el } = window.Walktalk.dom;
   const { onAxis, ofMetric } = window.Walktalk.format;
   const { reaches, meanOf } = window.Walktalk.series;
-  const { verdict } = window.Walktalk.deciding;
+  const { verdicts } = window.Walktalk.deciding;
   const LEAST = { iteration: "fewest iterations", bits: "least data sent" };
 
   /* A name within a sentence: "one walk", but "ADMM" and "FedAdam"; as `within` in report/page/data.py. */
@@ -133,17 +133,24 @@ window.Walktalk = window.Walktalk || {};
       });
     }
 
-    /* The least mean on an axis among those that can win, and how sure that is: at the target of the summary, while
+    /* The least mean on every axis among those that can win, and how sure that is: at the target of the summary, while
        nobody is hidden, as the summary says, from all evaluations; else by the same rule, from what is on the page. */
-    winner(costs, key) {
-      const there = costs.filter((cost) => cost.on[key] && !cost.algorithm.reference).sort((a, b) => a.on[key].mean - b.on[key].mean);
-      if (!there.length) return null;
-      const said = this.atUsual() && this.data.winners[key];
-      const of = (label) => there.find((cost) => cost.algorithm.label === label);
-      if (said && of(said.best)) return { best: of(said.best), next: said.next && of(said.next), verdict: said.verdict };
-      const [best, next] = there;
-      if (!next) return { best, next: null, verdict: "alone" };
-      return { best, next, verdict: verdict(best.on[key].each, next.on[key].each, this.data.decision) };
+    winners(costs) {
+      const won = {}, open = [];
+      for (const { key } of this.data.axes) {
+        const there = costs.filter((cost) => cost.on[key] && !cost.algorithm.reference).sort((a, b) => a.on[key].mean - b.on[key].mean);
+        const said = this.atUsual() && this.data.winners[key];
+        const of = (label) => there.find((cost) => cost.algorithm.label === label);
+        if (!there.length) won[key] = null;
+        else if (said && of(said.best)) won[key] = { best: of(said.best), next: said.next && of(said.next), verdict: said.verdict };
+        else {
+          won[key] = { best: there[0], next: there[1] || null, verdict: "alone" };
+          if (there[1]) open.push(key);
+        }
+      }
+      const pairs = open.map((key) => [won[key].best.on[key].each, won[key].next.on[key].each]);
+      verdicts(pairs, this.data.decision).forEach((verdict, k) => { won[open[k]].verdict = verdict; });
+      return won;
     }
 
     atUsual() {
@@ -152,7 +159,7 @@ window.Walktalk = window.Walktalk || {};
 
     tell() {
       const costs = this.costs();
-      const won = Object.fromEntries(this.data.axes.map((axis) => [axis.key, this.winner(costs, axis.key)]));
+      const won = this.winners(costs);
       this.sentence.textContent = this.words(won);
       const sorted = costs.sort((a, b) => this.rank(a) - this.rank(b));
       const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Algorithm"), ...this.data.axes.map((axis) => el("th", { scope: "col" }, axis.name))));

@@ -38,7 +38,16 @@ from walktalk.runtimes.peers import (
     merge,
     with_known_ports,
 )
-from walktalk.studies.collecting.gather import Gathered, Participant, as_facts, not_written, participants, state_of
+from walktalk.studies.collecting.gather import (
+    Gathered,
+    Participant,
+    absent_in,
+    as_facts,
+    not_written,
+    participants,
+    state_of,
+    too_few,
+)
 from walktalk.studies.collecting.outcome import Account, Valid, choose, choose_best, measured_history
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.studies.planning import RunRecord, build_evaluate
@@ -60,6 +69,12 @@ class Collected:
     nodes: list[Participant]
     summary: dict[str, Any]
     best: str = ""  # which copies the best model is, that nodes have kept beside the last; "": none
+    too_few: str = ""  # that fewer took part than the cluster's file asks for, in words
+
+    @property
+    def absent(self) -> list[str]:
+        """Nodes that were never there, as far as it is known."""
+        return absent_in(self.nodes)
 
 
 class Models(NamedTuple):
@@ -131,7 +146,8 @@ def collect(
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
     model = Path(out) / here.model.relative_to(folder.path)
-    return Collected(Path(out), model, state_of(nodes), models.last.words, nodes, result, models.best_words)
+    few = too_few(cluster.at_least, nodes)
+    return Collected(Path(out), model, state_of(nodes), models.last.words, nodes, result, models.best_words, few)
 
 
 def check_out(
@@ -244,6 +260,8 @@ def _write(
         "copy": models.last.words,
         "nodes": as_facts(nodes),
         "iterations": trainings,
+        "missing": absent_in(nodes),
+        "too_few": too_few(cluster.at_least, nodes),
     }
     if models.best is not None:
         deployed["best"] = models.best.words

@@ -372,6 +372,18 @@ def state_of(members: Sequence[Participant]) -> str:
     return "running" if "training" in states else "finished" if "finished" in states else "stopped"
 
 
+def absent_in(members: Sequence[Participant]) -> list[str]:
+    """Names of those that were never there, as far as it is known."""
+    return [one.name for one in members if not (one.lives or one.iterations or one.bytes)]
+
+
+def too_few(at_least: int | str | None, members: Sequence[Participant]) -> str:
+    """That fewer took part than `at_least` of the cluster's file asks for, in words; "" where they are enough."""
+    needed = len(members) if at_least == "all" else int(at_least or 0)
+    there = len(members) - len(absent_in(members))
+    return "" if there >= needed else f"{there} of {len(members)} nodes took part; the run asks for at least {needed}"
+
+
 IN_SITES = ("by_walk",)  # what stands in `sites.csv` alone
 
 

@@ -1,4 +1,5 @@
 from .node_job import NodeJob as NodeJob
+from .node_job import check_outside_samples as check_outside_samples
 from .node_job import run_node as run_node
 from .node_job import study_keys as study_keys
 from .study import local_cluster as local_cluster

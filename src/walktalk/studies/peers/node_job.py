@@ -277,6 +277,7 @@ def run_node(
     base = build_foundation(spec)
     _check_names(job.cluster, base.graph)
     seat = find_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
+    check_outside_samples(spec, seat.cluster)
     setup, trainer = _node_setup(seat, base, job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
@@ -322,6 +323,13 @@ def opened(trainer: Trainer | OutsideTrainer) -> Iterator[None]:
         yield
     finally:
         trainer.close("the node has ended with an error")
+
+
+def check_outside_samples(spec: StudySpec, cluster: Cluster) -> None:
+    """Raise a `DataError` where the samples of a task that scripts train are not those of a cluster's nodes."""
+    if spec.task.name == "outside":
+        parts = [cluster.part(name) or str(number) for number, name in enumerate(cluster.file_names)]
+        tasks.check_samples(spec.task.settings.get("samples"), parts, list(cluster.nodes))
 
 
 def study_keys(spec: StudySpec, cluster: Cluster) -> dict[str, Any]:
@@ -397,6 +405,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         named=_named(trainer) if job.deployed else None,
         secret=job.deployed,
         stay=cluster.stay,
+        at_least=cluster.at_least,
         keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
@@ -440,6 +449,8 @@ def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict
     spec, graph = spec_mapping(base.spec), base.graph
     network = f"{graph.name}, {graph.edges} edges, {hashlib.blake2b(graph.edge_list().tobytes()).hexdigest()}"
     task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
+    if task["name"] == "outside":  # how many samples each has the nodes tell: one that joins is in its own file alone
+        del task["samples"]
     sections = {"task": task, **{name: spec[name] for name in ("objective", "optimizer", "schedule", "training")}}
     sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
     sections["training"] = {**sections["training"], "optimizer_state": plan.optimizer_state}

@@ -7,7 +7,13 @@ from .records import word_on_aggregate as word_on_aggregate
 from .records import write_run as write_run
 from .sites import MOST_MODELS as MOST_MODELS
 from .sites import read_sites as read_sites
+from .summary import CLEAR as CLEAR
 from .summary import COST_RULE as COST_RULE
+from .summary import Known as Known
 from .summary import algorithms_of as algorithms_of
+from .summary import at_the_end as at_the_end
+from .summary import decide as decide
 from .summary import first_below as first_below
+from .summary import holm as holm
+from .summary import known_from as known_from
 from .summary import summarize as summarize

@@ -25,6 +25,7 @@ from walktalk.testing.chaos.cables import Cables, Disk, enter
 from walktalk.testing.chaos.misbehaviour import Misbehaviour, mislead_operators
 from walktalk.testing.chaos.plan import ChaosPlan
 from walktalk.testing.chaos.power import DurableCopy
+from walktalk.testing.chaos.verdict import JUDGED
 
 # -- A node's process in a round: where it lives, what its clock says, whether it forges, and where its log goes -----
 
@@ -99,7 +100,6 @@ STARTING = 90.0  # seconds that the nodes have to find each other and to train
 SHADOWS = ".disks"  # the folder of what is safe on nodes' disks
 FOLDER = "chaos"  # the folder of its own event log, beside those of the nodes
 MEETING = 40.0  # seconds that the halves of a split network, or a deaf node and the others, have to find each other
-JUDGED = "judged"  # in that event log: from here on
 ENOUGH = 200  # trainings before anything is judged, half of what an idle machine does
 MEASURED = 600  # and while the loss is measured: its mean over fewer differs by up to 8 % between undisturbed runs
 STARVING = 120.0  # seconds after which nodes that train less than that are judged as they are

@@ -126,6 +126,8 @@ TOPOLOGIES: tuple[dict[str, Any], ...] = (
 MOMENTA: tuple[dict[str, Any], ...] = ({}, {"momentum": 0.0, "nesterov": False})
 """The usual one of the optimizer, and none for algorithms that cannot have it."""
 PLAIN_MEANS = (
+    "multi_walk",
+    "weighted_walk",
     "async_gossip",
     "local_dsgd",
     "swarm_sgd",
@@ -135,7 +137,7 @@ PLAIN_MEANS = (
     "slowmo",
     "epidemic_learning",
 )
-"""Algorithms without walks whose models are plain means."""
+"""Algorithms whose models are plain means; where gradients are replaced by later ones, old updates are in no model."""
 
 USUAL = tuple(kind for kind in KINDS if kind != "swallow")
 
@@ -192,7 +194,7 @@ class ChaosPlan:
     @property
     def mixes_plainly(self) -> bool:
         """Whether models are weighted means of updates, so that the ledger can say how much of each is in them."""
-        return self.walking or self.algorithm in PLAIN_MEANS
+        return self.algorithm in PLAIN_MEANS
 
     @property
     def spared(self) -> frozenset[int]:

@@ -26,11 +26,12 @@ from walktalk.runtimes.peers import Roster, merge, read_event_log, roster_on_dis
 from walktalk.studies.peers import local_cluster
 from walktalk.studies.planning import Preparation, prepare
 from walktalk.testing.chaos.cables import Cables, Disk, plugged_in
-from walktalk.testing.chaos.disturbance import FOLDER, JUDGED, Disturbance
+from walktalk.testing.chaos.disturbance import FOLDER, Disturbance
 from walktalk.testing.chaos.injectors import inject
 from walktalk.testing.chaos.plan import ChaosPlan
 from walktalk.testing.chaos.verdict import (
     BEGINNINGS,
+    JUDGED,
     LedgerCheck,
     Left,
     Verdict,
@@ -107,6 +108,7 @@ def _verdict(plan: ChaosPlan, seed: int, ready: Preparation, done: Disturbance) 
         ledger.mixings,
         max(ledger.counted, ledger.worst) if plan.mixes_plainly else 0.0,
         ledger.twice,
+        ledger.uneven,
         ledger.halves if plan.mixes_plainly else (),
         walks,
         copies,

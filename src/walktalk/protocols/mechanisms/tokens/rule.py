@@ -206,17 +206,18 @@ def count_in(state: bytes) -> int:
 class Lineages:
     """Under which lineage a node has noted something of each walk."""
 
-    __slots__ = ("network", "noted", "unsure")
+    __slots__ = ("met", "network", "noted", "unsure")
 
     def __init__(self) -> None:
         self.noted: dict[int, Name] = {}
+        self.met: dict[int, Name] = {}  # the latest that was trained here: what was noted before it may be overwritten
         self.unsure = False  # it has been dead; what its slots hold may be older than what walks have counted
-        # A walk that comes then begins anew, once; it is in `noted` after that.
+        # A walk that comes then begins anew, once; it is in `met` after that.
         self.network = 0  # which nodes there are, in 16 bits; 0: nobody has joined or left
 
     def meets(self, walk: int, carries: Name | None, random: Random) -> tuple[Name, bool]:
         """A walk visits: its lineage from now on, and whether that begins now."""
-        found = self.noted.get(walk)
+        found = self.met.get(walk)
         lost = self.unsure and found is None
         other = carries is not None and self.network and carries.bits & _NETWORK != self.network
         if carries is None or lost or other or (found is not None and found > carries):
@@ -229,13 +230,19 @@ class Lineages:
         """Whether something of that walk was noted here, under this lineage."""
         return self.noted.get(walk) == name
 
+    def begins_here(self, walk: int, name: Name) -> None:
+        """A training of this lineage begins, over the notes of another: they are gone, though it should end in vain."""
+        self.noted.pop(walk, None)
+        self.met[walk] = name
+
     def notes(self, walk: int, name: Name) -> None:
         """Something of that walk is noted here."""
-        self.noted[walk] = name
+        self.noted[walk] = self.met[walk] = name
 
     def rejoined(self) -> None:
         """The node is back after a death."""
         self.noted.clear()
+        self.met.clear()
         self.unsure = True
 
     def changed(self, around: NetworkView) -> None:
@@ -295,7 +302,10 @@ class NotingRule(WalkRule):
         name, begins = self.lineages.meets(walk, name_in(state), random)
         # Who forges a count only makes the mean one over 1 node, or all of them.
         count = 0 if begins or not self.carries_count else min(max(count_in(state), 1), self.nodes)
-        return self.visit(walk, begins, self.lineages.has(walk, name)), self._state(name, count)
+        noted = self.lineages.has(walk, name)
+        if not noted:
+            self.lineages.begins_here(walk, name)
+        return self.visit(walk, begins, noted), self._state(name, count)
 
     def learn(self, event: Trained, state: bytes) -> tuple[list[Effect], bytes]:
         name, walk = name_in(state), event.walk

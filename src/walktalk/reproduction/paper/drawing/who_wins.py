@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ from walktalk.protocols import MultiWalk, Protocol, known
 from walktalk.records import read_history, write_text
 from walktalk.report import figures as plots
 from walktalk.reproduction import paper
-from walktalk.studies import first_below, load_spec, make_spec
+from walktalk.studies import CLEAR, decide, first_below, holm, load_spec, make_spec
 
 AXES: dict[plots.Axis, Objective] = {"iteration": "iterations", "time": "time", "bits": "bits"}
 COLUMNS = ["alpha", "topology", "axis", "target_loss", "winner", "ratio", "clear"]
@@ -43,9 +42,9 @@ TITLES = {"iteration": "Iterations", "time": "Wall-clock time", "bits": "Transmi
 
 def measured(folder: Path) -> pd.DataFrame:
     """Reads verdicts off the runs in a folder, of `reproduction/paper_gpu.py` or of `walktalk paper run fig5`: a
-    row per verdict.
+    row per verdict. All of them are read together, so `clear` is corrected for how many they are.
     """
-    rows = []
+    rows: list[Verdict] = []
     for file, alpha, topology in histories(folder):
         rows += verdicts(history_of_both(file), alpha, topology)
     if not rows:
@@ -53,7 +52,18 @@ def measured(folder: Path) -> pd.DataFrame:
             f"{folder} has no runs alpha-A/TOPOLOGY.csv or fig5-7/TOPOLOGY-alphaA/history.csv; "
             "make them with reproduction/paper_gpu.py or with `walktalk paper run fig5`"
         )
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return read_together(rows)
+
+
+def read_together(rows: Sequence[Verdict]) -> pd.DataFrame:
+    """Verdicts as a table; how clear each is, corrected for how many they are (Holm)."""
+    chances = [row.chance() for row in rows]
+    together = iter(holm([chance for chance in chances if chance is not None]))
+    # Of single runs nobody knows how sure it is: it is not said to be unsure, as in the figures.
+    clear = [True if chance is None else next(together) >= CLEAR for chance in chances]
+    return pd.DataFrame(
+        [(*row.setting, row.winner, row.ratio, sure) for row, sure in zip(rows, clear, strict=True)], columns=COLUMNS
+    )
 
 
 def histories(folder: Path) -> Iterator[tuple[Path, float, str]]:
@@ -101,7 +111,23 @@ def history_of_both(file: Path) -> pd.DataFrame:
     return history
 
 
-def verdicts(history: pd.DataFrame, alpha: float, topology: str) -> list[tuple[Any, ...]]:
+@dataclass(frozen=True)
+class Verdict:
+    """Who wins in one setting on one axis, and the costs that say so."""
+
+    setting: tuple[float, str, str, float]  # α, topology, axis and target loss
+    winner: str  # its label
+    ratio: float  # gossip's cost over the best walk's
+    costs: list[float]  # of the winner, by repetition
+    others: list[float]  # of the other family's best
+
+    def chance(self) -> float | None:
+        """That the winner really needs less, as for one verdict alone; None of single runs."""
+        found = decide(self.setting[2], self.costs, self.others)
+        return None if found is None else found.chance
+
+
+def verdicts(history: pd.DataFrame, alpha: float, topology: str) -> list[Verdict]:
     """Who wins in one setting, on each axis."""
     history = history[history["iteration"] > 0]  # before, a BatchNorm's running statistics mean nothing
     runs = {
@@ -112,7 +138,7 @@ def verdicts(history: pd.DataFrame, alpha: float, topology: str) -> list[tuple[A
     found = []
     for axis in AXES:
         costs = {label: [first_below(run, axis, target) for run in of] for label, of in runs.items()}
-        found.append((alpha, topology, axis, target, *verdict(costs)))
+        found.append(verdict((alpha, topology, axis, target), costs))
     return found
 
 
@@ -129,16 +155,12 @@ def worst_best(runs: Sequence[pd.DataFrame]) -> float:
     return max(bests) if len(bests) == len(runs) else math.inf
 
 
-def verdict(costs: dict[str, list[float]]) -> tuple[str, float, bool]:
-    """The winner, gossip's cost over the best walk's, and whether that is more than two standard errors from 1."""
+def verdict(setting: tuple[float, str, str, float], costs: dict[str, list[float]]) -> Verdict:
+    """The winner among the best of both families, and gossip's cost over the best walk's."""
     means = {label: float(np.mean(values)) for label, values in costs.items() if np.isfinite(values).all()}
     best = {one: min((x for x in means if family(x) == one), key=lambda x: means[x]) for one in FAMILIES}
-    winner = min(best.values(), key=lambda label: means[label])
-    errors = [
-        float(np.std(costs[x], ddof=1)) / math.sqrt(len(costs[x])) if len(costs[x]) > 1 else 0.0 for x in best.values()
-    ]
-    gap = abs(means[best["gossip"]] - means[best["walk"]])
-    return winner, means[best["gossip"]] / means[best["walk"]], gap > 2 * math.hypot(*errors)
+    winner, other = sorted(best.values(), key=lambda label: means[label])
+    return Verdict(setting, winner, means[best["gossip"]] / means[best["walk"]], costs[winner], costs[other])
 
 
 # -- predicted --------------------------------------------------------------------------------------------------------
@@ -219,7 +241,7 @@ def diagram(rows: dict[str, pd.DataFrame]) -> Figure:
 def notes(rows: dict[str, pd.DataFrame]) -> list[str]:
     """What the cells say: names, numbers and question marks."""
     unsure = {
-        "Measured": "the difference is less than two standard errors",
+        "Measured": "the difference may be luck (95 %, corrected for all cells)",
         "Advisor": f"the advisor is less than {SURE:.0%} sure".replace("%", " %"),
     }
     marked = [unsure[name] for name, found in rows.items() if name in unsure and not found["clear"].all()]

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import datetime
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from walktalk import __version__
 from walktalk.core.wall_clock import wall_seconds
 from walktalk.runtimes.peers.identity.handshake import duplicate_name
 from walktalk.runtimes.peers.node.checkpoints import Memory
 from walktalk.runtimes.peers.node.members import Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import Neighbours
+from walktalk.runtimes.peers.node.participation import Participation
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeState
@@ -42,6 +45,7 @@ class Health:
     members: Members
     memory: Memory
     reports: Reports
+    participation: Participation
 
     @property
     def name(self) -> str:
@@ -56,11 +60,15 @@ class Health:
         wall, named = state.clock.wall, self.reports.news.name_of
         return {
             "name": self.name,
+            "version": __version__,
             "node": self.models.me,
             "site": self.members.site,
             "seconds": round(state.clock.run_time, 3),
             "alive": sorted(state.alive),
             "neighbours": {name: number in state.alive for name, number in link.endpoint.neighbours.items()},
+            "takes_part": self.participation.there,
+            "missing": self.participation.missing,
+            "at_least": self.participation.needed,
             "state": self.doing,
             "aggregates": aggregates,
             "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
@@ -69,6 +77,7 @@ class Health:
             "metrics": dict(state.metrics),
             "bandwidth": link.bandwidth,
             "training_seconds": self._training_seconds,
+            "trains": self.queue.under_way,
             "walks": self.queue.walks,
             "iterations": tally.own.iterations,
             "total_iterations": tally.iterations,
@@ -81,6 +90,7 @@ class Health:
             "strangers": {named(peer): why for peer, why in dict(self.neighbours.strangers).items()},
             "diverged": state.diverged,
             "checkpoint_age": None if age is None else round(age, 3),
+            "disk": self.disk,
             "certificate_ends": _moment(self.certificate_end),
             "complaints": self.complaints(),
             "warnings": self.warnings(),
@@ -120,7 +130,7 @@ class Health:
 
     def _about_loop(self) -> Iterator[str]:
         if not self.state.begun:
-            yield "it has not begun: it waits for its neighbours"
+            yield f"it has not begun: {self.participation.too_few or 'it waits for its neighbours'}"
         elif self.is_stuck:
             yield f"its loop has stood still for {self.state.clock.stands_still:.0f} s"
         elif self.state.hangs and not self.progress.end.seen:
@@ -130,6 +140,8 @@ class Health:
         state, endpoint, named = self.state, self.link.endpoint, self.reports.news.name_of
         if state.begun and endpoint.neighbours and not state.alive and not self.progress.end.seen:
             yield f"none of its {len(endpoint.neighbours)} neighbours is there"
+        if state.begun and (few := self.participation.too_few):
+            yield few
         for peer, why in dict(self.neighbours.strangers).items():
             yield f"it refuses {named(peer)}: {why}"
         for peer in self.link.duplicate_names.doubled():
@@ -173,6 +185,15 @@ class Health:
         """Seconds since the last checkpoint of this life; None where there is none."""
         saved = self.memory.checkpoints.saved_at
         return None if saved is None else max(0.0, wall_seconds() - saved)
+
+    @property
+    def disk(self) -> list[int] | None:
+        """Bytes that are free where its folder is, and all that there are; None where the system does not say."""
+        try:
+            found = shutil.disk_usage(self.memory.checkpoints.path.parent)
+        except OSError:
+            return None
+        return [found.free, found.total]
 
     @property
     def certificate_warning(self) -> int | None:

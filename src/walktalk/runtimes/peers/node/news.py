@@ -105,9 +105,9 @@ class News:
         """The node has other neighbours, and there are other names."""
         self._endpoint, self._names = endpoint, dict(names)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, level: int = logging.INFO) -> None:
         """Write a line into the log."""
-        log.info("%s: %s", self._endpoint.name, line)
+        log.log(level, "%s: %s", self._endpoint.name, line)
 
     def event(self, event: str, peer: int, walk: int, number: int) -> None:
         """An event of the trace has happened; most are of no interest here."""

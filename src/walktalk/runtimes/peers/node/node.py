@@ -10,6 +10,7 @@ training. `Node` makes the parts and gives each of them what it needs:
     members      who belongs to the cluster        progress     how far everybody is, and when the run is over
     memory       what a later life needs           reports      trace, log and counts
     file_server  what is collected from it         health       what it says of itself
+    participation  who takes part
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from walktalk.runtimes.peers.node.health import Health
 from walktalk.runtimes.peers.node.members import ROSTER_KIND, Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import LATER_KIND, Neighbours, Reactions
+from walktalk.runtimes.peers.node.participation import Participation
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import EventLog, Reports
+from walktalk.runtimes.peers.node.roster import Standing
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
 from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
@@ -126,6 +129,8 @@ class Node:
             setup, facts, checkpoints, self.models, self.runner, self.state, self.progress, self.reports
         )
         self.file_server = FileServer(setup.folder, self.models.newest_copy, setup.named)
+        returns = checkpoints.past is not None or setup.joins
+        self.participation = Participation(tally, self._names, setup.at_least, self.reports.news, returns)
         self.health = Health(
             self.state,
             self.link,
@@ -136,6 +141,7 @@ class Node:
             self.members,
             self.memory,
             self.reports,
+            self.participation,
         )
         self._answer_questions()
 
@@ -155,6 +161,13 @@ class Node:
             return own.name
         known = roster.known if roster is not None else {peer: name for name, peer in own.neighbours.items()}
         return known.get(number, "")
+
+    def _names(self) -> dict[int, str]:
+        """The names of all that belong, by number; of a node that knows no roster, of itself and its neighbours."""
+        roster, own = self.setup.roster, self.link.endpoint
+        if roster is None:
+            return {own.number: own.name, **{peer: name for name, peer in own.neighbours.items()}}
+        return {n: name for n, name in roster.known.items() if roster.standing(name) is not Standing.LEFT}
 
     def _knows(self, number: int) -> bool:
         """Whether there is or was such a node."""
@@ -199,6 +212,8 @@ class Node:
             self._begin()
             while not self._over():
                 self._turn()
+            if self.progress.end.seen:
+                self.participation.end()
         finally:
             Shutdown(
                 self.state, self.training, self.members, self.progress, self.link, self.reports, self.events, self._keep
@@ -247,9 +262,21 @@ class Node:
                 self.events.get(timeout=max(0.0, min(end - time.monotonic(), LOOK_EVERY)))()
             if (returns or self.setup.joins) and state.alive:
                 end = min(end, time.monotonic() + COME_BACK)
+        self._await_enough()
         if not state.leaving:
             missing = set(self.link.endpoint.neighbours.values()) - state.alive - set(strangers)
             news.absent(missing, logging.INFO if returns else logging.WARNING)
+
+    def _await_enough(self) -> None:
+        """Wait until as many nodes are there as the run asks for, however long that takes; neighbours or not."""
+        state, tally = self.state, self.progress.tally
+        while not state.leaving and self.participation.is_waited_for:
+            tally.say(False, None, self.setup.samples)
+            self.progress.announce_to_all()
+            self.neighbours.look_around()
+            self.participation.remind()
+            with suppress(queue.Empty):
+                self.events.get(timeout=LOOK_EVERY)()
 
     def _begin(self) -> None:
         state, tally, past = self.state, self.progress.tally, self.memory.checkpoints.past
@@ -270,6 +297,7 @@ class Node:
             self.reports.trace("joined", peer=self.models.me, detail={"name": self.setup.endpoint.name})
         self.reports.trace("started", detail={"alive": len(state.alive)})
         self.reports.news.say(f"begins; {len(state.alive)} of {len(neighbours)} neighbours are there")
+        self.participation.begin()
         self.inbox.catch_up()
         state.clock.set_timer(TALLY_KIND, TALLY_EVERY)
 
@@ -343,6 +371,7 @@ class Node:
         if len(state.alive) < len(self.link.endpoint.neighbours):
             self.neighbours.look_around()
         self.progress.announce_to_all()
+        self.participation.look()
         self.members.compare()
         self._note_later_life()
         self.memory.save_sometimes()

@@ -18,7 +18,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -265,13 +265,9 @@ class OutsideTrainer:
         if not isinstance(theirs, dict):
             return "it does not say what its study is"
         ours = json.loads(json.dumps(self.node.facts))
-        differ = [
-            f"{key} is {_short(theirs.get(key))} there and {_short(ours.get(key))} at the node"
-            for key in sorted(ours.keys() | theirs.keys())
-            if ours.get(key) != theirs.get(key)
-        ]
+        differ = list(differences(theirs, ours))
         if differ:
-            return f"it is of another study: {'; '.join(differ[:3])}; stop the node (walktalk stop), or use its file"
+            return f"it is of another study: {tasks.in_words(differ)}; stop the node (walktalk stop), or use its file"
         with self._changed:
             if self._over:
                 return self._over
@@ -412,6 +408,21 @@ class OutsideTrainer:
 def one_of(metrics: Mapping[str, float], names: tuple[str, ...]) -> float:
     """The metric of the first of these names that is there; NaN where none is."""
     return next((metrics[name] for name in names if name in metrics), math.nan)
+
+
+ABSENT = "not given"  # stands where one of two has nothing
+
+
+def differences(theirs: Any, ours: Any, way: str = "") -> Iterator[str]:
+    """Where a script's study differs from its node's, down to the single value: some words for each."""
+    if isinstance(theirs, list) and isinstance(ours, list):
+        theirs, ours = ({str(place): value for place, value in enumerate(one)} for one in (theirs, ours))
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs.keys() | ours.keys()):
+            place = f"{way}.{key}" if way else str(key)
+            yield from differences(theirs.get(key, ABSENT), ours.get(key, ABSENT), place)
+    elif theirs != ours:
+        yield f"{way} is {_short(theirs)} there and {_short(ours)} at the node"
 
 
 def check_outside(protocol: Protocol) -> None:

@@ -120,8 +120,9 @@ class Progress:
         self._link, self._state, self._dice = link, state, dice
 
     def announce(self, peer: int) -> None:
-        """Tell a neighbour how far everybody is."""
-        self._say(peer, TALLY_KIND, self.tally.encode(self._state.clock.run_time, self._dice))
+        """Tell a neighbour how far everybody is; before this node has begun, its run has lasted no time."""
+        lasted = self._state.clock.run_time if self._state.begun else 0.0
+        self._say(peer, TALLY_KIND, self.tally.encode(lasted, self._dice))
         if self.statements is not None:
             self._say(peer, CERTIFICATE_KIND, self.statements.next())  # words may get lost
 

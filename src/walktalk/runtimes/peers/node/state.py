@@ -15,6 +15,7 @@ from torch import Tensor
 from walktalk.core.seeds import Seed
 from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import Differentiate, NetworkView, Protocol, Train
+from walktalk.runtimes.peers.node.participation import AtLeast
 from walktalk.runtimes.peers.node.roster import Roster
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM, Endpoint
 from walktalk.runtimes.semantics import Objective, OptimizerState, Stop
@@ -56,6 +57,7 @@ class NodeSetup:
     keep_traces: float = math.inf  # bytes of old parts of its trace
     secret: bool = False  # the numbers that its noise is made from are its own, and not in its event log
     stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
+    at_least: AtLeast = None  # how many nodes must take part
 
 
 class Clock:

@@ -239,6 +239,14 @@ class TrainingQueue:
         here = [current.walk] if current is not None else []
         return sorted(walk for walk in (*here, *(request.walk for request in waiting)) if walk > 0)
 
+    @property
+    def under_way(self) -> str | None:
+        """What is trained right now, in words; None: nothing. Callable from any thread."""
+        work = self.current or self.hung
+        if work is None:
+            return None
+        return f"walk {work.walk}" if work.walk > 0 else "its own model"
+
     def add(self, request: TrainingRequest) -> None:
         """Add a training to the queue."""
         self._waiting.append(request)

@@ -9,6 +9,7 @@
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
     largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
+    at_least: all                # nodes that must be there before any begins; later, fewer are a complaint. Or a number
     keep_traces: 500             # megabytes of old parts of its trace that a node keeps, compressed; all unless given
     metrics: 9100                # the port of /metrics and /health, on 127.0.0.1; or HOST:PORT. None unless given
     relay: relay.org:7446        # where nodes meet that can only dial out, and the operator comes (`walktalk relay`)
@@ -37,7 +38,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -128,6 +129,7 @@ class Cluster(BaseModel):
     relay: str = Field("", pattern=r"^(.+:\d{1,5})?$")
     metrics: str | int | None = None
     keep_traces: float | None = Field(None, ge=0)
+    at_least: int | Literal["all"] | None = None
     nodes: dict[str, Place]
     joined: dict[str, int] = Field(default_factory=dict, exclude=True)  # numbers of those that are not in the file
 
@@ -333,6 +335,11 @@ def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster
         check_name(name, f"{source}: nodes: ")
     if not cluster.nodes:
         raise SpecError(f"{source}: nodes: there are none")
+    if isinstance(cluster.at_least, int) and not 1 <= cluster.at_least <= len(cluster.nodes):
+        raise SpecError(
+            f"{source}: at_least must be all, or 1 to {len(cluster.nodes)}, as many as there are nodes (you gave "
+            f"{cluster.at_least})"
+        )
     return cluster
 
 
@@ -347,6 +354,8 @@ def _in_words(error: ValidationError) -> str:
         return f"{where}: there is no such key; allowed: {allowed}"
     if first["type"] == "missing":
         return f"{where}: is missing"
+    if first["loc"][0] == "at_least":
+        return f"at_least must be a whole number or all (you gave {first['input']!r})"
     if where == "relay":
         return f"relay: {first['input']!r} is not possible; give host:port, e.g. relay.example.org:7446"
     if first["type"] == "string_pattern_mismatch":

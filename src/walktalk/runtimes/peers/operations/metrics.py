@@ -61,12 +61,29 @@ class NodeMetrics(Collector):
         yield gauge("walktalk_healthy", "1 where /health has no complaint.", float(not status["complaints"]))
         states = {(state,): float(state == status["state"]) for state in STATES}
         yield labelled("walktalk_state", "1 for the state that the node is in.", ["state"], states)
+        yield gauge("walktalk_stuck", "1 where the node's loop stands still, and only a start helps.", health.is_stuck)
         yield gauge("walktalk_run_seconds", "How long the run has lasted.", status["seconds"])
         yield from known("walktalk_checkpoint_age_seconds", "Since the last checkpoint.", health.checkpoint_age)
+        what = "Nodes that take part, as far as this one has heard; itself among them."
+        yield gauge("walktalk_nodes_taking_part", what, len(status["takes_part"]))
+        yield gauge(
+            "walktalk_nodes_at_least", "Nodes that the run asks for; 0 where it asks for none.", status["at_least"]
+        )
+        yield from self._disk()
         what = "When this node's certificate ends."
         yield from known("walktalk_certificate_expiry_timestamp_seconds", what, health.certificate_end)
         what = "1, 2, 3 from 30, 7 and 1 days before this node's certificate ends; 4 where it holds no more."
         yield from known("walktalk_certificate_warning", what, health.certificate_warning)
+
+    def _disk(self) -> Iterator[Metric]:
+        health = self._health
+        failed = bool(health.memory.checkpoints.failure)
+        yield gauge("walktalk_checkpoint_failed", "1 where the last checkpoint could not be written.", failed)
+        what = "Lines of the trace that wait for room on the disk, or were lost for want of it."
+        yield gauge("walktalk_trace_waiting_lines", what, health.reports.event_log.behind)
+        if (disk := health.disk) is not None:
+            yield gauge("walktalk_disk_free_bytes", "Free where the node's folder is.", disk[0])
+            yield gauge("walktalk_disk_bytes", "Size of the disk where the node's folder is.", disk[1])
 
     def _learning(self, status: Mapping[str, Any]) -> Iterator[Metric]:
         state, counts = self._state, self._counts
@@ -115,6 +132,10 @@ class NodeMetrics(Collector):
         endpoint, alive = self._link.endpoint, set(self._state.alive)
         there = {(name,): float(number in alive) for name, number in endpoint.neighbours.items()}
         yield labelled("walktalk_neighbour_up", "1 where the neighbour is there.", ["peer"], there)
+        strangers = dict(self._health.neighbours.strangers)
+        refused = {(name,): float(number in strangers) for name, number in endpoint.neighbours.items()}
+        what = "1 where this node leaves the neighbour out: it acknowledges nothing, or is not of this study."
+        yield labelled("walktalk_neighbour_refused", what, ["peer"], refused)
 
 
 def gauge(name: str, what: str, value: float) -> Metric:
