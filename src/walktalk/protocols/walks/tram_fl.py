@@ -83,8 +83,6 @@ class TramFL(Walks):
 class Routed(StopRule, AlgorithmOne):
     """Algorithm 1 with Tram-FL's choice of the next node in place of line 11; l is what the walk remembers."""
 
-    __slots__ = ("plan",)
-
     def __init__(self, around: NetworkView, plan: TramFL) -> None:
         super().__init__(around)
         self.plan = plan
@@ -94,16 +92,13 @@ class Routed(StopRule, AlgorithmOne):
         return [Train(walk_slot(walk), walk, steps)], state
 
     def learn(self, event: Trained, state: bytes) -> tuple[list[Effect], bytes]:
-        effects, state = super().learn(event, state)
-        way = way_in(state, self.around.node)
+        way, effects = way_in(state, self.around.node), super().learn(event, state)[0]
         seen = self._seen(way.memory) + (self._gains(self.around.node) if event.steps else 0.0)
         return effects, way._replace(memory=seen.astype("<f4").tobytes()).encode()
 
     def stops(self, after: int, memory: bytes, random: Random) -> Iterator[tuple[int, bytes]]:
-        nodes = np.array(self.everybody)
-        table = (
-            np.array([self._gains(node) for node in nodes]) if len(nodes) != len(self.plan.gains) else self.plan.gains
-        )
+        nodes, known = np.array(self.everybody), self.plan.gains
+        table = np.vstack([known, np.tile(known.mean(axis=0), (len(nodes) - len(known), 1))])
         spread = np.round((self._seen(memory) + table).var(axis=1), 4)  # equal, but for what floats make of it
         for place in np.lexsort((nodes, nodes <= after, spread)):
             yield int(nodes[place]), memory
