@@ -24,6 +24,7 @@ from .node.event_log import archive_earlier_run as archive_earlier_run
 from .node.event_log import open_part as open_part
 from .node.event_log import parts_in as parts_in
 from .node.members import network_view as network_view
+from .node.models import norm_of as norm_of
 from .node.node import Node as Node
 from .node.outside import METRICS as METRICS
 from .node.outside import OutsideTrainer as OutsideTrainer
@@ -81,11 +82,14 @@ from .wire.local import Closed as Closed
 from .wire.local import LocalConnection as LocalConnection
 from .wire.local import SharedMemory as SharedMemory
 from .wire.local import connect as connect
-from .wire.local import copied as copied
+from .wire.messages import Ack as Ack
+from .wire.messages import Answer as Answer
 from .wire.messages import Delivery as Delivery
 from .wire.messages import Limits as Limits
 from .wire.messages import Parcel as Parcel
 from .wire.messages import Stamp as Stamp
+from .wire.messages import encode_ack as encode_ack
+from .wire.session import ACKS as ACKS
 from .wire.session import LEAVE as LEAVE
 from .wire.session import RECORDS as RECORDS
 from .wire.session import REVOKED as REVOKED

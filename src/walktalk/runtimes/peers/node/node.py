@@ -36,7 +36,7 @@ from walktalk.runtimes.peers.node.members import ROSTER_KIND, Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import LATER_KIND, Neighbours, Reactions
 from walktalk.runtimes.peers.node.participation import Participation
-from walktalk.runtimes.peers.node.progress import Progress
+from walktalk.runtimes.peers.node.progress import TOLD_EVERY, Progress
 from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.roster import Standing
 from walktalk.runtimes.peers.node.shutdown import Shutdown
@@ -50,7 +50,6 @@ from walktalk.runtimes.stacked import RowTrainer
 
 log = logging.getLogger(__name__)
 
-TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 SETTLE = 1.0  # seconds after the end in which what is on its way arrives: halves of an exchange, a walk
@@ -299,7 +298,7 @@ class Node:
         self.reports.news.say(f"begins; {len(state.alive)} of {len(neighbours)} neighbours are there")
         self.participation.begin()
         self.inbox.catch_up()
-        state.clock.set_timer(TALLY_KIND, TALLY_EVERY)
+        state.clock.set_timer(TALLY_KIND, TOLD_EVERY)
 
     def _turn(self) -> None:
         twins = self.link.duplicate_names
@@ -375,7 +374,7 @@ class Node:
         self.members.compare()
         self._note_later_life()
         self.memory.save_sometimes()
-        state.clock.set_timer(TALLY_KIND, TALLY_EVERY)
+        state.clock.set_timer(TALLY_KIND, self.progress.end.next_round(state.clock.run_time))
 
     def _note_later_life(self) -> None:
         """Neighbours listen to a later life of this node; the next one shall be heard, whatever the clock says."""
