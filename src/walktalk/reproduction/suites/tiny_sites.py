@@ -313,20 +313,18 @@ def run_suite(
         say: hears how far it is.
     """
     wanted = [found_setting(name) for name in settings] or [*SETTINGS.values()]
-    wanted.sort(key=lambda one: -one.trainings)  # the longest first
-    both = [(one, rate) for one in CONTENDERS for rate in one.rates]
-    tried = _all([_Job(one, seed, tuple(both), True) for one in wanted for seed in TRIED], out, processes, say)
-    rates = best_rates(tried)
-    jobs = [
-        _Job(one, seed, tuple((each, rates[one.name, each.name]) for each in CONTENDERS), False)
-        for one in wanted
-        for seed in COUNTED[:seeds]
-    ]
-    runs = _all(jobs, out, processes, say)
-    for name, rows in (("tried", tried), ("runs", runs)):
-        rows.sort_values(["task", "samples", "sites", "unlike", "contender", "rate", "seed"]).round(6).to_csv(
-            out / f"{name}.csv", index=False, lineterminator="\n"
-        )
+    in_turn = [[one] for one in wanted] if processes == 1 else [sorted(wanted, key=lambda one: -one.trainings)]
+    tables: dict[str, list[pd.DataFrame]] = {"tried": [], "runs": []}
+    for some in in_turn:  # side by side the longest first
+        both = [(one, rate) for one in CONTENDERS for rate in one.rates]
+        tried = _all([_Job(one, seed, tuple(both), True) for one in some for seed in TRIED], out, processes, say)
+        best = best_rates(tried)
+        chosen = {one: tuple((each, best[one.name, each.name]) for each in CONTENDERS) for one in some}
+        jobs = [_Job(one, seed, chosen[one], False) for one in some for seed in COUNTED[:seeds]]
+        tables["tried"].append(tried)
+        tables["runs"].append(_all(jobs, out, processes, say))
+        for name, parts in tables.items():  # what is done is there whenever it is stopped
+            write_text(out / f"{name}.csv", pd.concat(parts).round(6).to_csv(index=False, lineterminator="\n"))
     return out
 
 
