@@ -373,7 +373,7 @@ def show_suite(
     name: Annotated[str, typer.Argument(metavar="ID", help="Which suite.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `walktalk suite run`.")],
 ) -> None:
-    """A table for equal trainings, bytes and hours, as Markdown, and the phase diagram, phase.png and phase.pdf."""
+    """A table for equal trainings, bytes and hours, as Markdown, and the phase diagram, phase.png and phase.svg."""
     import pandas as pd
 
     from walktalk.report import figures
