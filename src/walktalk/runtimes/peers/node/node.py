@@ -26,6 +26,7 @@ from typing import Any
 
 from walktalk.core.errors import UnavailableError
 from walktalk.protocols import HEADER_BYTES, Context, PeerFound, PeerLost, Started, TimerFired
+from walktalk.runtimes.peers.identity.editions import Sight, look_answer
 from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of, next_life, remember_life
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Memory
@@ -45,7 +46,7 @@ from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import HAND_ON, TrainingControl, TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link, Listener
 from walktalk.runtimes.peers.wire.messages import Limits, Parcel
-from walktalk.runtimes.peers.wire.session import RECORDS, STATUS, STOP
+from walktalk.runtimes.peers.wire.session import LOOK, RECORDS, STATUS, STOP
 from walktalk.runtimes.stacked import RowTrainer
 
 log = logging.getLogger(__name__)
@@ -183,6 +184,7 @@ class Node:
         """Declare what can be asked, once there is all that the answers are made of."""
         answer = self.link.connections.answer
         answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
+        answer(LOOK, look_answer(Sight(self.neighbours.facts, self.setup.schema, self.setup.edition)), asker="*")
         answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
         answer(RECORDS, lambda asked: self.file_server.answer(asked, self._how_far()))
         self.members.answer_questions()
