@@ -245,7 +245,11 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "leave": cluster.leave,
         "chaos": chaos.chaos,
     },
-    "The paper and published tables": {"paper": reproduction.paper_app, "published": reproduction.published_app},
+    "The paper and published tables": {
+        "paper": reproduction.paper_app,
+        "published": reproduction.published_app,
+        "suite": reproduction.suite_app,
+    },
     "This machine": {"doctor": machine.doctor, "data": machine.data_app, "bench": machine.bench},
 }
 """Every command, or group of commands, by its name, under the heading that `walktalk --help` puts it."""

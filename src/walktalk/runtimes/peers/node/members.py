@@ -380,4 +380,5 @@ def network_view(around: NetworkView, roster: Roster, name: str) -> NetworkView:
         leaving=leaving | left,
         first=first,
         version=zlib.crc32(repr([sorted(nodes) for nodes in (joined, leaving, left)]).encode()) >> 1,
+        links=lambda node: network.rows.get(node, ()),
     )
