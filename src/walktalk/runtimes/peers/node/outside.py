@@ -30,7 +30,8 @@ from torch import Tensor
 from walktalk.core.errors import DataError, StudyError, UnavailableError
 from walktalk.learning import Task, TrainingRows, tasks
 from walktalk.protocols import Protocol
-from walktalk.runtimes.peers.wire.local import VERSION, Closed, LocalConnection, SharedMemory, listen
+from walktalk.runtimes.peers.wire.local import Closed, LocalConnection, SharedMemory, listen
+from walktalk.runtimes.peers.wire.versions import SCRIPT, span_in, why_not_understood
 from walktalk.runtimes.semantics import Work
 
 log = logging.getLogger(__name__)
@@ -278,10 +279,8 @@ class OutsideTrainer:
 
     def _admit(self, script: _Script, hello: Mapping[str, Any]) -> str:
         """Why a script cannot train here; "": it does from now on."""
-        if hello.get("version") != VERSION:
-            return (
-                f"it speaks version {hello.get('version')}, and this node version {VERSION}; use one walktalk for both"
-            )
+        if why := why_not_understood(SCRIPT, span_in(hello)):
+            return why
         theirs = hello.get("facts")
         if not isinstance(theirs, dict):
             return "it does not say what its study is"
