@@ -1,21 +1,21 @@
 """What it costs to have a node's models trained by a script of one's own (`wt.site`).
 
-    OMP_NUM_THREADS=1 python benchmarks/visits.py [--megabytes 1.08 500] [--visits 30] [--json]
+    OMP_NUM_THREADS=1 python benchmarks/visits.py [--megabytes 1.08 500] [--models resnet20 transformer] [--visits 30]
 
 Two processes: this one is the node's trainer, without its network; the other is a script with a plain loop in torch.
 
 - Hand-over: from the moment at which the node has a model to train until the script has its arrays (come), of loading
   them into a module (load), and from `visit.finish(module)` until the node goes on (give); beside one copy of as many
   bytes in memory, in turns, the best of each.
-- Overhead: a visit of ResNet-20 (0.27 M parameters, 5 steps of 32 images), all of it, beside the same steps alone in
-  the same script, in turns; and beside our own trainer's training of one model, as a node does it.
+- Overhead: a visit of ResNet-20 (0.27 M parameters, 5 steps of 32 images) or of a transformer (135 M, 5 steps of 8
+  texts of 32 words). Its cost: what of a visit is not the script's own steps, to those. And all of it, beside our own
+  trainer's training of one model, as a node does it, in turns. The best of each: what else runs makes others slower.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,7 +37,28 @@ from walktalk.runtimes.semantics import Work
 from walktalk.studies import make_spec
 from walktalk.studies.peers import study_keys
 
-STEPS, BATCH, LR = 5, 32, 0.05
+STEPS, LR = 5, 0.05
+
+
+class Transformer(nn.Module):
+    """A language model of 135 million parameters: 12 layers, 32,000 words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(32_000, 768), nn.Parameter(torch.zeros(32, 768))
+        layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+        self.head = nn.Linear(768, 32_000)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        length = words.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        hidden = self.layers(self.words(words) + self.places[:length], mask=mask, is_causal=True)
+        return self.head(hidden).transpose(1, 2)  # [B, words, places], as the loss takes them
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {"resnet20": (resnet20, 32), "transformer": (Transformer, 8)}
+"""Models by name, and samples of a step."""
 
 
 def one_layer(megabytes: float) -> nn.Module:
@@ -46,19 +67,27 @@ def one_layer(megabytes: float) -> nn.Module:
     return nn.ParameterList([nn.Parameter(torch.ones(count)) for _ in range(50)])
 
 
-def data() -> tuple[torch.Tensor, torch.Tensor]:
+def data(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     dice = torch.Generator().manual_seed(0)
+    if name == "transformer":
+        words = torch.randint(0, 32_000, (200, 33), generator=dice)
+        return words[:, :-1], words[:, 1:]
     return torch.randn(1000, 3, 32, 32, generator=dice), torch.randint(0, 10, (1000,), generator=dice)
 
 
-def steps(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """What a person's script does between two models."""
+def steps(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> None:
+    """What a person's script does between two models; with images as a CPU likes them, as our trainer has them."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     for _ in range(STEPS):
-        some = torch.randint(0, len(inputs), (BATCH,))
+        some = torch.randint(0, len(inputs), (batch,))
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs[some]), targets[some]).backward()
+        nn.functional.cross_entropy(model(as_images(inputs[some])), targets[some]).backward()
         optimizer.step()
+
+
+def as_images(thing: Any) -> Any:
+    """A model or images in the order in which a CPU computes fastest; others as they are."""
+    return thing.to(memory_format=torch.channels_last) if isinstance(thing, nn.Module) or thing.dim() == 4 else thing
 
 
 def seconds(work: Callable[[], Any]) -> float:
@@ -82,43 +111,44 @@ def hand_over(site: wt.Site, megabytes: float) -> dict[str, list[float]]:
     return found
 
 
-def training(site: wt.Site) -> dict[str, list[float]]:
-    """Seconds of a whole visit with its training, of the same training alone, and of our own trainer's."""
-    found: dict[str, list[float]] = {"visit": [], "alone": [], "ours": []}
+def training(site: wt.Site, name: str) -> dict[str, list[float]]:
+    """Seconds of a whole visit with its training, of the script's own steps in it, and of our own trainer's."""
+    found: dict[str, list[float]] = {"visit": [], "steps": [], "ours": []}
     torch.manual_seed(0)
-    net, other, (inputs, targets) = resnet20(), resnet20(), data()
-    task = wt.tasks.torch(resnet20(), nn.functional.cross_entropy, [(inputs, targets)])
-    ours = Trainer(task, batch_size=BATCH, local_steps=STEPS)
+    (make, batch), (inputs, targets) = MODELS[name], data(name)
+    task = wt.tasks.torch(make(), nn.functional.cross_entropy, [(inputs, targets)])
+    ours = Trainer(task, batch_size=batch, local_steps=STEPS)
+    net = as_images(make())
     row = ours.initial_row(0)
     given = TrainingRows(row[None], torch.tensor([0]), torch.tensor([1]), torch.tensor([LR]))
-    for _ in range(2):
-        steps(other, inputs, targets)
-        ours.train(given)
+    steps(net, inputs, targets, batch)
+    ours.train(given)
     asked = time.monotonic()
     for visit in site:
         visit.load(net)
-        steps(net, inputs, targets)
+        found["steps"].append(seconds(lambda: steps(net, inputs, targets, batch)))
         visit.finish(net)
         found["visit"].append(time.monotonic() - asked)
-        found["alone"].append(seconds(lambda: steps(other, inputs, targets)))
         found["ours"].append(seconds(lambda: ours.train(given)))
         asked = time.monotonic()
     return found
 
 
-def script(config: str, megabytes: float) -> None:
+def script(config: str, megabytes: float, name: str) -> None:
     """The other process."""
     torch.set_num_threads(1)
     with wt.site(config, "one", start=False) as site:
-        found = hand_over(site, megabytes) if megabytes else training(site)
+        found = hand_over(site, megabytes) if megabytes else training(site, name)
     print(json.dumps(found))
 
 
-def measured(megabytes: float, visits: int) -> dict[str, list[float]]:
-    """What the script has measured, with this process as its node; `megabytes`: 0 for ResNet-20 and its training."""
+def measured(megabytes: float, name: str, visits: int) -> dict[str, list[float]]:
+    """What the script has measured, with this process as its node; `megabytes`: 0 for a model and its training."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        wt.tasks.write_state(one_layer(megabytes) if megabytes else resnet20(), folder / "start.safetensors")
+        made = one_layer(megabytes) if megabytes else MODELS[name][0]()
+        wt.tasks.write_state(made, folder / "start.safetensors")
+        del made
         study = {
             "network": {"topology": "complete", "nodes": 2},
             "task": {"name": "outside", "state": "start.safetensors"},
@@ -134,7 +164,7 @@ def measured(megabytes: float, visits: int) -> dict[str, list[float]]:
         trainer = OutsideTrainer(task, STEPS, cluster.folder / "one", "one")
         trainer.node.facts = study_keys(spec, cluster)
         trainer.open()
-        command = [sys.executable, __file__, "--script", str(config), "--megabytes", str(megabytes)]
+        command = [sys.executable, __file__, "--script", str(config), "--megabytes", str(megabytes), "--models", name]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
             model, called, back = trainer.initial_row(0), [], []
             for number in range(visits):
@@ -155,29 +185,33 @@ def measured(megabytes: float, visits: int) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[1.08, 500.0])
+    parser.add_argument("--megabytes", type=float, nargs="*", default=[1.08, 500.0])
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--visits", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--script", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.script:
-        script(given.script, given.megabytes[0])
+        script(given.script, given.megabytes[0], given.models[0])
         return
     torch.set_num_threads(1)
     rows = []
     for megabytes in given.megabytes:
-        found = measured(megabytes, given.visits)
+        found = measured(megabytes, "resnet20", given.visits)
         copy = min(found["copy"])
         for way in ("come", "load", "give"):
             value = min(found[way][1:])  # the first finds its pages; what else runs only makes others slower
             name = f"{megabytes:g} MB to {way}"
             rows.append({"name": name, "value": value, "baseline": copy, "ratio": value / copy, "unit": "s"})
-    found = measured(0.0, given.visits)
-    visit = statistics.median(found["visit"][1:])
-    for against in ("alone", "ours"):
-        base = statistics.median(found[against][1:])
-        rows.append({"name": f"visit of ResNet-20 against {against}", "value": visit, "baseline": base,
-                     "ratio": visit / base, "unit": "s"})  # fmt: skip
+    for name in given.models:
+        found = measured(0.0, name, given.visits)
+        costs = [visit - own for visit, own in zip(found["visit"], found["steps"], strict=True)]
+        cost, own = min(costs[1:]), min(found["steps"][1:])
+        rows.append({"name": f"{name}: a visit's cost to its steps", "value": cost, "baseline": own,
+                     "ratio": cost / own, "unit": "s"})  # fmt: skip
+        visit, ours = (min(found[what][1:]) for what in ("visit", "ours"))
+        rows.append({"name": f"{name}: a visit to our own trainer", "value": visit, "baseline": ours,
+                     "ratio": visit / ours, "unit": "s"})  # fmt: skip
     if given.json:
         print(json.dumps(rows))
     for row in () if given.json else rows:

@@ -53,6 +53,7 @@ RUNGS = (
     "testing.chaos",
     "testing.bench",
     "testing.doctor",
+    "testing.preflight",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)

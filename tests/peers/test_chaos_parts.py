@@ -155,7 +155,8 @@ class Misbehaving:
         self.trained, self.acknowledged, self.heard = list[Any](), list[Any](), list[Any]()
         thread = SimpleNamespace(_train=self.trained.append)
         self.training = SimpleNamespace(queue=SimpleNamespace(_thread=thread))
-        self.link = SimpleNamespace(acknowledge=self.acknowledged.append)
+        closed = SimpleNamespace(closed=True)
+        self.link = SimpleNamespace(acknowledge=self.acknowledged.append, connections=closed)
         self.runner = SimpleNamespace(handle=lambda event: self.heard.append(event) or ["an effect"])
         self.progress = SimpleNamespace(tally=Tally(0, 3))
 

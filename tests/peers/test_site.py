@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import threading
@@ -19,11 +20,12 @@ import torch
 import yaml
 
 import walktalk as wt
-from walktalk.api.site import load_optimizer
+from walktalk.api.talk import Talk
+from walktalk.api.visit import load_optimizer
 from walktalk.core.errors import DataError, SpecError, StudyError, UnavailableError, UserError
 from walktalk.learning import tasks
 from walktalk.protocols import FedProx, Scaffold
-from walktalk.runtimes.peers import OutsideTrainer, check_outside, load_cluster
+from walktalk.runtimes.peers import OutsideTrainer, check_outside, load_cluster, norm_of
 from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.node.outside import Answer
 from walktalk.runtimes.peers.wire import local
@@ -89,8 +91,9 @@ class OneNode:
         """A visit that is under way, of a script that ends afterwards."""
         thread = self.begin(wanted or work(self.trainer.initial_row(0)))
         with self.site(**options) as site:
-            yield next(iter(site))
-        if site._visit is not None and site._visit.is_over:
+            visit = next(iter(site))
+            yield visit
+        if visit.is_over:
             thread.join(10.0)
 
 
@@ -211,14 +214,28 @@ def test_numbers_that_are_not_finite_count_nothing_and_are_named(
     with node.visited() as visit:
         visit.state["x"][2] = np.inf
         assert not visit.finish()
-    assert "lyon: x has numbers that are not finite; this visit counts nothing" in warnings_of(caplog)
-    assert node.answers == [Answer(diverged=True)]
+    said = "x has numbers that are not finite, or enormous"
+    assert f"lyon: visit 1 counts nothing: {said}" in warnings_of(caplog)
+    wait_for(lambda: f"lyon: its script: {said}" in warnings_of(caplog), "a line at the node")
+    (answer,) = node.answers
+    assert answer.row is not None
+    assert not math.isfinite(norm_of(answer.row))  # by which the node leaves it out, as a training of our own
 
 
-def test_large_numbers_are_finite(node: OneNode) -> None:
-    with node.visited() as visit:
-        visit.state["x"][:] = 1e30  # whose squares are not
-        assert visit.finish()
+def test_numbers_that_no_node_takes_do_not_count_in_the_script_either(node: OneNode) -> None:
+    for number, counts in ((1e18, True), (1e30, False)):  # whose squares are beyond all numbers
+        with node.visited() as visit:
+            visit.state["x"][:] = number
+            assert visit.finish() is counts
+
+
+def test_what_is_given_back_lies_in_the_row_as_it_is_numbered_however_it_lies_in_memory() -> None:
+    weight = torch.arange(24.0).reshape(2, 3, 2, 2)
+    layout = tasks.StateLayout.of({"w": weight})
+    row = torch.zeros(24)
+    talk = SimpleNamespace(_back=SimpleNamespace(numbers=lambda place, count: row))
+    Talk.put(talk, {"w": weight.to(memory_format=torch.channels_last)}, layout, 0)
+    assert row.tolist() == list(range(24))
 
 
 def test_a_visit_is_given_back_once(node: OneNode, caplog: pytest.LogCaptureFixture) -> None:
@@ -324,7 +341,7 @@ def test_a_script_that_dies_is_missed_and_taken_again(node: OneNode) -> None:
     thread = node.begin(work(node.trainer.initial_row(0), walk=-1))
     site = node.site().__enter__()
     visit = next(iter(site))
-    site._hang_up()  # as the system does for a process that is killed
+    site._talk.hang_up()  # as the system does for a process that is killed
     wait_for(lambda: "has ended without a word" in node.trainer.missing, "the loss")
     assert not node.trainer.planned
     assert thread.is_alive()  # the node's own model waits for whoever comes
@@ -341,7 +358,7 @@ def test_a_walk_does_not_wait_for_a_script_that_is_gone(node: OneNode) -> None:
     thread = node.begin(wanted)
     site = node.site().__enter__()
     next(iter(site))
-    site._hang_up()
+    site._talk.hang_up()
     assert node.trainer.release(wanted)
     thread.join(10.0)
     assert node.answers == [Answer()]
@@ -471,7 +488,7 @@ def test_nonsense_at_the_socket_ends_nothing(node: OneNode, caplog: pytest.LogCa
         end._end.sendall(data)
         end.close()
     with node.visited() as visit:
-        visit._site._said({"say": "sing"})
+        visit._talk.say({"say": "sing"})
         wait_for(lambda: bool(node.trainer.missing), "a refusal")
     assert "said what cannot be" in node.trainer.missing
     with node.site():

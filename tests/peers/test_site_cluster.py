@@ -63,7 +63,7 @@ class Scripts:
         site = self.sites[name] = wt.site(self.config, name, start=False, evaluate=self.evaluate)
         for visit in site:
             if stumbles(visit):
-                site._hang_up()
+                site._talk.hang_up()
                 return
             x = visit.state["x"]
             x -= 0.1 * visit.weight * (x - CENTRES[name])

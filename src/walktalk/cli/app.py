@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from walktalk import __version__
-from walktalk.cli import advise, certs, chaos, cluster, machine, node, reproduction, run, study_results, theory
+from walktalk.cli import advise, certs, chaos, cluster, kit, machine, node, reproduction, run, study_results, theory
 from walktalk.core.errors import UserError
 
 USER_MISTAKE = 2
@@ -226,6 +226,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "stop": cluster.stop,
         "collect": node.collect,
         "certs": certs.certs_app,
+        "kit": kit.kit_app,
         "relay": node.relay,
         "leave": cluster.leave,
         "chaos": chaos.chaos,

@@ -228,6 +228,11 @@ class DuplicateNames:
         """Whether neighbours have lately said that they listen to a later life of this node."""
         return time.monotonic() < self._behind + LATELY
 
+    @property
+    def sayers(self) -> list[int]:
+        """Neighbours that have lately said so."""
+        return sorted(peer for peer, at in tuple(self._told.items()) if time.monotonic() < at + LATELY)
+
     def is_outvoted(self, alive: Collection[int]) -> bool:
         """Whether most of these neighbours have lately said that they listen to a later life."""
         since = time.monotonic() - LATELY

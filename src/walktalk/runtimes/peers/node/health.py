@@ -78,6 +78,7 @@ class Health:
             "bandwidth": link.bandwidth,
             "training_seconds": self._training_seconds,
             "trains": self.queue.under_way,
+            "hangs": bool(state.hangs),
             "walks": self.queue.walks,
             "iterations": tally.own.iterations,
             "total_iterations": tally.iterations,
@@ -147,7 +148,8 @@ class Health:
         for peer in self.link.duplicate_names.doubled():
             yield duplicate_name(named(peer))
         if self.link.duplicate_names.is_behind:
-            yield f"it is not heard: {duplicate_name(self.name)}"
+            says = ", ".join(map(named, self.link.duplicate_names.sayers))
+            yield f"it is not heard, says {says}: {duplicate_name(self.name)}"
 
     def _about_files(self) -> Iterator[str]:
         checkpoints, event_log, renewal = self.memory.checkpoints, self.reports.event_log, self.link.connections.renewal
@@ -165,7 +167,14 @@ class Health:
             *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
             *self._about_certificates(),
             *(f"{name} says that nothing is trained there; its own status says why" for name in self._hanging()),
+            *self._about_counts(),
         ]
+
+    def _about_counts(self) -> Iterator[str]:
+        tally = self.progress.tally
+        for peer, claimed in tuple(tally.impossible.items()):
+            believed = tally.counts[peer].iterations
+            yield f"{self.reports.news.name_of(peer)} counts {claimed:,} trainings, of which {believed:,} are believed"
 
     def _hanging(self) -> list[str]:
         counts = self.progress.tally.counts

@@ -62,6 +62,11 @@ def why_absent(name: str, address: str, files: Credentials | None) -> str:
         return SILENT if files is None else _handshake(name, host, connection, files)
 
 
+def is_running(name: str, address: str, files: Credentials) -> bool:
+    """Whether whoever listens at an address has the certificate of this node."""
+    return why_absent(name, address, files) == SILENT
+
+
 def _handshake(name: str, host: str, connection: socket.socket, files: Credentials) -> str:
     try:
         certificate = _certificate(host, connection, files)

@@ -26,6 +26,7 @@ from typing import Any
 
 from walktalk.core.errors import UnavailableError
 from walktalk.protocols import HEADER_BYTES, Context, PeerFound, PeerLost, Started, TimerFired
+from walktalk.runtimes.peers.identity.editions import Sight, look_answer
 from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of, next_life, remember_life
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Memory
@@ -36,7 +37,7 @@ from walktalk.runtimes.peers.node.members import ROSTER_KIND, Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import LATER_KIND, Neighbours, Reactions
 from walktalk.runtimes.peers.node.participation import Participation
-from walktalk.runtimes.peers.node.progress import Progress
+from walktalk.runtimes.peers.node.progress import TOLD_EVERY, Progress
 from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.roster import Standing
 from walktalk.runtimes.peers.node.shutdown import Shutdown
@@ -45,12 +46,11 @@ from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import HAND_ON, TrainingControl, TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link, Listener
 from walktalk.runtimes.peers.wire.messages import Limits, Parcel
-from walktalk.runtimes.peers.wire.session import RECORDS, STATUS, STOP
+from walktalk.runtimes.peers.wire.session import LOOK, RECORDS, STATUS, STOP
 from walktalk.runtimes.stacked import RowTrainer
 
 log = logging.getLogger(__name__)
 
-TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 SETTLE = 1.0  # seconds after the end in which what is on its way arrives: halves of an exchange, a walk
@@ -184,6 +184,7 @@ class Node:
         """Declare what can be asked, once there is all that the answers are made of."""
         answer = self.link.connections.answer
         answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
+        answer(LOOK, look_answer(Sight(self.neighbours.facts, self.setup.schema, self.setup.edition)), asker="*")
         answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
         answer(RECORDS, lambda asked: self.file_server.answer(asked, self._how_far()))
         self.members.answer_questions()
@@ -299,7 +300,7 @@ class Node:
         self.reports.news.say(f"begins; {len(state.alive)} of {len(neighbours)} neighbours are there")
         self.participation.begin()
         self.inbox.catch_up()
-        state.clock.set_timer(TALLY_KIND, TALLY_EVERY)
+        state.clock.set_timer(TALLY_KIND, TOLD_EVERY)
 
     def _turn(self) -> None:
         twins = self.link.duplicate_names
@@ -375,7 +376,7 @@ class Node:
         self.members.compare()
         self._note_later_life()
         self.memory.save_sometimes()
-        state.clock.set_timer(TALLY_KIND, TALLY_EVERY)
+        state.clock.set_timer(TALLY_KIND, self.progress.end.next_round(state.clock.run_time))
 
     def _note_later_life(self) -> None:
         """Neighbours listen to a later life of this node; the next one shall be heard, whatever the clock says."""

@@ -179,6 +179,7 @@ class Tally:
         self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
         self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
         self._signed: Count | None = None  # what this node's last word says
+        self.impossible: dict[int, int] = {}  # by node: more trainings than anybody can have done, of which it says so
 
     @property
     def own(self) -> Count:
@@ -349,6 +350,10 @@ class Tally:
         """Merge what was heard of one node; `began`: when the run did, by this node's clock."""
         known, passed = self.counts.get(node, Count()), now - self._heard.get(node, began)
         iterations, sent = count.iterations, count.sent
+        if node == sender:  # of itself: of others it may have been told
+            self.impossible.pop(node, None)
+            if iterations > FEW + FASTEST * max(now - began, 1.0):
+                self.impossible[node] = iterations
         if node != self.node or self.words is None:  # what this node has signed itself in an earlier life is true
             there = {other for other, heard in self._heard.items() if heard > now - LATELY}
             others = {other: self.counts[other] for other in there | {self.node} if other != node}

@@ -81,6 +81,7 @@ FIELDS: Mapping[str, Check] = {
     "dropped": _by_name(_count),
     "epsilon": _optional(_length),
     "files": _by_name(_count),
+    "hangs": _flag,
     "iterations": _count,
     "leaves": _flag,
     "loss": _optional(_number),

@@ -52,13 +52,16 @@ class JoinRequest:
 class Door:
     """A connection to the nodes that one that wants to join asks. Use as a context manager."""
 
-    def __init__(self, cluster: Cluster, name: str, place: Place, contact: str, files: Credentials | None) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, place: Place, contact: str, files: Credentials | None, question: str = JOIN
+    ) -> None:
         """
         - `cluster`: as in the file, with all that are known to have joined.
         - `name`, `place`, `files`: of the one that knocks.
         - `contact`: where it knocks (`JoinRequest`).
+        - `question`: what it asks.
         """
-        self._name, self._files = name, files
+        self._name, self._files, self._question = name, files, question
         self._tunnels: Tunnels | None = None
         self._session = (
             self._at_relay(cluster, place, contact) if _is_met(cluster, contact) else self._straight(cluster, contact)
@@ -75,7 +78,8 @@ class Door:
         chosen = {contact: places[contact]} if contact in places else {contact: contact} if contact else places
         self.addresses = chosen
         self._keys = [
-            f"walktalk/{cluster.name}/{to}/{name}/{JOIN}" for to in (chosen if contact in places else cluster.nodes)
+            f"walktalk/{cluster.name}/{to}/{name}/{self._question}"
+            for to in (chosen if contact in places else cluster.nodes)
         ]
         tuning = Tuning(opening=A_QUESTION)
         return open_session(Endpoint(cluster.name, name, 0, "", {}, tuple(chosen.values()), self._files, tuning))
@@ -93,7 +97,7 @@ class Door:
         numbers = {n: number for number, n in enumerate(chosen)}
         tuning = Tuning(opening=A_QUESTION + DIRECT)
         here = Endpoint(cluster.name, self._name, len(numbers), "", numbers, (), self._files, tuning, relay=relay)
-        self._keys = [here.key(to, self._name, JOIN) for to in chosen]
+        self._keys = [here.key(to, self._name, self._question) for to in chosen]
         self._tunnels = Tunnels(relay, Guest(cluster.name, self._name, self._files))
         return open_session(here, doors(self._tunnels))
 

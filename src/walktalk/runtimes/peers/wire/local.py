@@ -7,7 +7,6 @@ other is. A message is a line of JSON; a model is numbers in memory that both ha
 from __future__ import annotations
 
 import json
-import math
 import mmap
 import os
 import socket
@@ -192,20 +191,3 @@ class SharedMemory:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-PIECE = 1 << 19  # numbers that are copied and looked at while they are in the processor's cache
-
-
-def copied(into: Tensor, numbers: Tensor) -> bool:
-    """Copy numbers into a flat tensor; whether all are finite, which is seen on the way."""
-    flat, finite = numbers.detach().reshape(-1), True
-    if flat.device.type != "cpu":
-        into.copy_(flat)  # at once: pieces would each wait for the device
-        flat = into
-    for start in range(0, len(flat), PIECE):
-        piece = into[start : start + PIECE]
-        if flat is not into:
-            piece.copy_(flat[start : start + PIECE])
-        finite = finite and math.isfinite(float(piece.sum()))
-    return finite or bool(torch.isfinite(into[: len(flat)]).all())  # a sum may be too large where numbers are not
