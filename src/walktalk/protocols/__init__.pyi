@@ -103,10 +103,13 @@ from .server.fedavg import FedAvg as FedAvg
 from .server.fedbuff import FedBuff as FedBuff
 from .server.fedopt import FedOpt as FedOpt
 from .server.fedprox import FedProx as FedProx
+from .server.fedtm import FedTM as FedTM
 from .server.scaffold import Scaffold as Scaffold
 from .walks import Digest as Digest
 from .walks import MultiWalk as MultiWalk
 from .walks import TokenSaga as TokenSaga
+from .walks import Tour as Tour
+from .walks import TramFL as TramFL
 from .walks import Walkman as Walkman
 from .walks import WeightedWalk as WeightedWalk
 from .wrappers.compression import UNCODED as UNCODED

@@ -227,6 +227,7 @@ OURS = {  # name -> its file in here, and its class there; in the order in which
     "fedopt": "server.fedopt:FedOpt",
     "fedprox": "server.fedprox:FedProx",
     "scaffold": "server.scaffold:Scaffold",
+    "fedtm": "server.fedtm:FedTM",
     "fedbuff": "server.fedbuff:FedBuff",
     "fedasync": "server.fedasync:FedAsync",
     "async_sgd": "server.async_sgd:AsyncSGD",
@@ -237,6 +238,8 @@ OURS = {  # name -> its file in here, and its class there; in the order in which
     "digest": "walks.digest:Digest",
     "walkman": "walks.walkman:Walkman",
     "weighted_walk": "walks.weighted_walk:WeightedWalk",
+    "tour": "walks.tour:Tour",
+    "tram_fl": "walks.tram_fl:TramFL",
 }
 
 HINTS = {  # what may mean several of ours, or one with settings of the study: an error names the nearest
