@@ -54,6 +54,7 @@ RATES = {"travels": (0.01, 0.03, 0.1, 0.3), "averages": (0.1, 0.3, 1.0, 3.0)}  #
 TRIED, COUNTED = (100, 101), tuple(range(10))
 TEST, VALID, TRAIN = 260, 250, 1287  # samples; digits has no more
 MOST_WALKS = 16
+NOTES = 128  # bytes that a walk may bring beside its model
 WORST = 1e3  # an error is counted as no more than that
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[Any]]
@@ -280,7 +281,8 @@ def run(setting: Setting, seed: int, chosen: Sequence[tuple[Contender, float]], 
         progress=False,
         workers=1,
     )
-    bits = 8.0 * trainings * (4 * sum(p.numel() for p in data.model().parameters()) + HEADER_BYTES)
+    parameters = sum(one.numel() for one in data.model().parameters())
+    bits = 8.0 * trainings * (4 * parameters + HEADER_BYTES + NOTES)
     seconds = trainings / min(MOST_WALKS, setting.sites) * (COMPUTE + HOP)
     found = []
     for place, (one, rate) in enumerate(chosen):
