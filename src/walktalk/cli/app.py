@@ -19,7 +19,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from walktalk import __version__
-from walktalk.cli import advise, certs, chaos, cluster, kit, machine, node, reproduction, run, study_results, theory
+from walktalk.cli import (
+    advise,
+    certs,
+    chaos,
+    cluster,
+    kit,
+    machine,
+    node,
+    record,
+    reproduction,
+    run,
+    study_results,
+    theory,
+)
 from walktalk.core.errors import UserError
 
 USER_MISTAKE = 2
@@ -225,6 +238,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "status": cluster.status,
         "stop": cluster.stop,
         "collect": node.collect,
+        "record": record.record_app,
         "certs": certs.certs_app,
         "kit": kit.kit_app,
         "relay": node.relay,

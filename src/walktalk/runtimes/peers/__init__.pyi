@@ -22,6 +22,7 @@ from .node.checkpoints import finished_before as finished_before
 from .node.event_log import BEST as BEST
 from .node.event_log import COPY as COPY
 from .node.event_log import FILES as FILES
+from .node.event_log import STATEMENT as STATEMENT
 from .node.event_log import Copy as Copy
 from .node.event_log import archive_earlier_run as archive_earlier_run
 from .node.event_log import open_part as open_part
@@ -43,6 +44,7 @@ from .node.roster import from_text as from_text
 from .node.roster import signed_entry as signed_entry
 from .node.state import NodeSetup as NodeSetup
 from .node.state import TrainingRequest as TrainingRequest
+from .node.tally import Word as Word
 from .node.tally import packed_count as packed_count
 from .node.training import METRIC as METRIC
 from .operations.cluster import Cluster as Cluster
@@ -85,6 +87,16 @@ from .operations.operator import cluster_complaints as cluster_complaints
 from .operations.operator import everybody as everybody
 from .operations.operator import known_roster as known_roster
 from .operations.operator import roster_on_disk as roster_on_disk
+from .operations.record import RECORD_FILE as RECORD_FILE
+from .operations.record import Checked as Checked
+from .operations.record import Site as Site
+from .operations.record import authority_in_words as authority_in_words
+from .operations.record import check_record as check_record
+from .operations.record import make_record as make_record
+from .operations.record import read_record as read_record
+from .operations.record import read_statement as read_statement
+from .operations.record import revocations_beside as revocations_beside
+from .operations.record import text_of as text_of
 from .operations.replaying import ReplayResult as ReplayResult
 from .operations.replaying import ReplaySetup as ReplaySetup
 from .operations.replaying import merge as merge
@@ -95,7 +107,6 @@ from .relay.server import Relay as Relay
 from .wire.connections import Connections as Connections
 from .wire.link import Link as Link
 from .wire.link import Listener as Listener
-from .wire.local import VERSION as VERSION
 from .wire.local import Closed as Closed
 from .wire.local import LocalConnection as LocalConnection
 from .wire.local import SharedMemory as SharedMemory
@@ -118,3 +129,6 @@ from .wire.session import Endpoint as Endpoint
 from .wire.session import Tuning as Tuning
 from .wire.session import close_session as close_session
 from .wire.session import open_session as open_session
+from .wire.versions import MESSAGES as MESSAGES
+from .wire.versions import SCRIPT as SCRIPT
+from .wire.versions import Span as Span
