@@ -78,6 +78,7 @@ from .mechanisms.server import ServerRounds as ServerRounds
 from .mechanisms.server import ServerRule as ServerRule
 from .outer.diloco import DiLoCo as DiLoCo
 from .outer.noloco import NoLoCo as NoLoCo
+from .outer.ring_all_reduce import RingAllReduce as RingAllReduce
 from .outer.slowmo import SlowMo as SlowMo
 from .outer.streaming_diloco import StreamingDiLoCo as StreamingDiLoCo
 from .registry import BEGIN_WITH as BEGIN_WITH

@@ -233,6 +233,7 @@ OURS = {  # name -> its file in here, and its class there; in the order in which
     "async_sgd": "server.async_sgd:AsyncSGD",
     "diloco": "outer.diloco:DiLoCo",
     "streaming_diloco": "outer.streaming_diloco:StreamingDiLoCo",
+    "ring_all_reduce": "outer.ring_all_reduce:RingAllReduce",
     "token_saga": "walks.token_saga:TokenSaga",
     "digest": "walks.digest:Digest",
     "walkman": "walks.walkman:Walkman",
