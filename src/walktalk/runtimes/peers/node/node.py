@@ -270,14 +270,16 @@ class Node:
 
     def _await_enough(self) -> None:
         """Wait until as many nodes are there as the run asks for, however long that takes; neighbours or not."""
-        state, tally = self.state, self.progress.tally
+        state, tally, say_at = self.state, self.progress.tally, 0.0
         while not state.leaving and self.participation.is_waited_for:
-            tally.say(False, None, self.setup.samples)
-            self.progress.announce_to_all()
-            self.neighbours.look_around()
-            self.participation.remind()
+            if (now := time.monotonic()) >= say_at:  # not after every event: an answer is one, too
+                say_at = now + LOOK_EVERY
+                tally.say(False, None, self.setup.samples)
+                self.progress.announce_to_all()
+                self.neighbours.look_around()
+                self.participation.remind()
             with suppress(queue.Empty):
-                self.events.get(timeout=LOOK_EVERY)()
+                self.events.get(timeout=max(0.0, say_at - now))()
 
     def _begin(self) -> None:
         state, tally, past = self.state, self.progress.tally, self.memory.checkpoints.past
