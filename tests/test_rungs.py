@@ -49,6 +49,7 @@ RUNGS = (
     "reproduction.paper",
     "reproduction.paper.drawing",
     "reproduction.published",
+    "reproduction.suites",
     "testing",
     "testing.chaos",
     "testing.bench",

@@ -39,7 +39,6 @@ from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel
 from walktalk.runtimes.peers.identity.handshake import (
     HELLO_KIND,
-    VERSION,
     Hello,
     decode_hello,
     differences,
@@ -55,6 +54,7 @@ from walktalk.runtimes.peers.node.training import Outcome
 from walktalk.runtimes.peers.wire.connections import Connections
 from walktalk.runtimes.peers.wire.messages import Stamp, WireError, decode_header, encode_header
 from walktalk.runtimes.peers.wire.session import RECORDS, STATUS
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.cluster import SlowTrainer, endpoints
@@ -194,6 +194,7 @@ def test_a_member_that_lies_from_the_start_ends_no_run(which: str, monkeypatch: 
         honest = max(5 * int(lasted), 5)
         total = tally.iterations if which == "iterations" else tally.sent / size
         assert total <= honest + 16 * max(int(lasted), 1) + 80
+    assert tally.impossible == ({5: 10**9} if which == "iterations" else {})  # and `status` names it
 
 
 def test_one_that_is_ten_times_as_fast_as_the_others_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -588,7 +589,8 @@ def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"version": VERSION + 1}, f"version is {VERSION + 1} there and"),
+        ({"version": MESSAGES.newest + 1}, "version is 10 there and 8 to 9 here; upgrade this one"),
+        ({"version": MESSAGES.oldest - 1}, "version is 7 there and 8 to 9 here; upgrade that one"),
         ({"width": 7}, "width is 7 there and 5 here"),
         ({"task.name": "cifar10"}, "task.name is cifar10 there and digits here"),
         ({"seed": 1}, "seed is 1 there and 0 here"),

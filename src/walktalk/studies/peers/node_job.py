@@ -61,6 +61,7 @@ from walktalk.studies.planning import (
     build_rate,
     build_stop,
     build_trainer,
+    keeps_memory,
     work_of_nodes,
 )
 from walktalk.studies.spec import StudySpec, load_spec, make_spec, spec_mapping
@@ -467,7 +468,9 @@ def _trainer(seat: Seat, base: Foundation, plan: AlgorithmPlan, task: Task, job:
         return build_trainer(base.spec, task, job.device, node=seat.data)
     check_outside(plan.protocol)
     _, steps = work_of_nodes(base.spec, task, seat.data)
-    trainer = OutsideTrainer(task, steps if isinstance(steps, int) else steps[0], seat.folder, seat.name)
+    steps = steps if isinstance(steps, int) else steps[0]
+    memory = keeps_memory(base.spec) if task.private else True
+    trainer = OutsideTrainer(task, steps, seat.folder, seat.name, memory)
     trainer.node.facts = study_keys(base.spec, seat.cluster)
     return trainer
 
@@ -481,10 +484,12 @@ def _named(trainer: Trainer | OutsideTrainer) -> Callable[[Tensor], Mapping[str,
 
 def keep_private(node: Node, trainer: Trainer | OutsideTrainer, folder: Path) -> None:
     """Write the private part of a node's model beside its checkpoint, by name: nobody else has it."""
-    if isinstance(trainer, OutsideTrainer):
-        return
     state = node.models.interpreter.states.get((node.models.me, ""))
-    if trainer.private is not None and isinstance(state, Tensor):
+    if isinstance(trainer, OutsideTrainer):
+        part = trainer.private_part(state) if isinstance(state, Tensor) else {}
+        if part:
+            save_checkpoint(folder / PRIVATE, part, {"node": node.link.endpoint.name})
+    elif trainer.private is not None and isinstance(state, Tensor):
         numbers = trainer.private.numbers(state[None])[0]
         save_checkpoint(folder / PRIVATE, trainer.private.by_name(numbers.cpu()), {"node": node.link.endpoint.name})
 

@@ -31,7 +31,6 @@ from walktalk.protocols.mechanisms.tokens.hops import ACK, NO_TERM, WALK, Token,
 from walktalk.protocols.mechanisms.tokens.keeper import GUARD, Farewell, WalkKeeper, mixer_facts, remembered, resumed
 from walktalk.protocols.mechanisms.tokens.membership import BEAT, TIMERS
 from walktalk.protocols.mechanisms.tokens.rule import (
-    NOTHING,
     Carried,
     Slots,
     copy_slot,
@@ -347,12 +346,11 @@ class ResilientNode(WalkKeeper):
     def _move_on(self, token: Token, at: Slots, context: Context) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""
         me, (peers, degrees) = self.around.node, self.members.row()
-        to, jumps = self.rule.step(me, peers, degrees, token.carried.jumps, context.random)
+        to, carried = self.rule.step(me, peers, degrees, token.carried, context.random)
         if to != me:
-            gone = token.moved()._replace(carried=token.carried._replace(jumps=jumps))
-            return self.hops.send(gone, at, to, context.now)
+            return self.hops.send(token.moved()._replace(carried=carried), at, to, context.now)
         stay = [] if at is walk_slot else moved(token.walk, self.hops.extras, at, walk_slot)
-        return [*stay, *self._visit(token._replace(carried=token.carried._replace(jumps=0)), context)]
+        return [*stay, *self._visit(token._replace(carried=carried._replace(jumps=0)), context)]
 
     def _reroute(self, walks: Iterable[int], context: Context) -> list[Effect]:
         """Send walks elsewhere that were on their way to a node that is dead."""
@@ -362,8 +360,9 @@ class ResilientNode(WalkKeeper):
             if hop is None:  # one of the others was what is left of it, and it has begun again here with that
                 continue
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
-            # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
-            token = hop.token._replace(carried=NOTHING) if walk <= self.walks else hop.token
+            token = hop.token
+            if walk <= self.walks:
+                token = token._replace(carried=self.rule.turned_back(token.carried))
             effects += self._send_on(token, kept_slot, context)
             if self.handovers.last is not None and self.handovers.last[0].walk == walk:
                 self.handovers.trained(walk)

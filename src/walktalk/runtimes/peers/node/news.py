@@ -129,7 +129,8 @@ class News:
 
     def stranger(self, peer: int, why: str) -> None:
         """Log that a neighbour is not listened to."""
-        log.warning("%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why)
+        what = "walktalk" if why.startswith("version ") else "study"
+        log.warning("%s: refuses %s, whose %s is another: %s", self._endpoint.name, self.name_of(peer), what, why)
 
     def absent(self, peers: Iterable[int], level: int) -> None:
         """Find out why these did not come, and log it. Asking takes seconds, so a thread does."""

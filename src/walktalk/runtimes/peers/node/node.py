@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 from walktalk.core.errors import UnavailableError
+from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import HEADER_BYTES, Context, PeerFound, PeerLost, Started, TimerFired
 from walktalk.runtimes.peers.identity.editions import Sight, look_answer
 from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of, next_life, remember_life
@@ -42,7 +43,8 @@ from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.roster import Standing
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
-from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
+from walktalk.runtimes.peers.node.statement import in_words, statement_of, write_statement
+from walktalk.runtimes.peers.node.tally import COUNTS_KIND, TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import HAND_ON, TrainingControl, TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link, Listener
 from walktalk.runtimes.peers.wire.messages import Limits, Parcel
@@ -111,12 +113,15 @@ class Node:
         )
         reactions = Reactions(self._found, self._lost, lambda delivery: self.inbox.arrived(delivery), tally.remembers)
         signed = b"" if statements is None else statements.signed_life(me, life)
-        self.neighbours = Neighbours(facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed)
+        self.neighbours = Neighbours(
+            facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed, self.state.speaks
+        )
         self.members = Members(
             setup, self.state, self.link, self.neighbours, self.progress, self.runner, self.reports, self.events
         )
         hear = {
             TALLY_KIND: self._hear_tally,
+            COUNTS_KIND: self._hear_tally,
             ROSTER_KIND: self.members.hear,
             CERTIFICATE_KIND: self.progress.hear_certificate,
             LATER_KIND: self._hear_of_later_life,
@@ -128,7 +133,10 @@ class Node:
         self.memory = Memory(
             setup, facts, checkpoints, self.models, self.runner, self.state, self.progress, self.reports
         )
-        self.file_server = FileServer(setup.folder, self.models.newest_copy, setup.named)
+        handed_out = self.reports.exchanged.hand_out
+        self.file_server = FileServer(
+            setup.folder, self.models.newest_copy, setup.named, self._state_what_was_done, handed_out
+        )
         returns = checkpoints.past is not None or setup.joins
         self.participation = Participation(tally, self._names, setup.at_least, self.reports.news, returns)
         self.health = Health(
@@ -168,6 +176,26 @@ class Node:
         if roster is None:
             return {own.number: own.name, **{peer: name for name, peer in own.neighbours.items()}}
         return {n: name for n, name in roster.known.items() if roster.standing(name) is not Standing.LEFT}
+
+    def _state_what_was_done(self) -> None:
+        """Write this node's signed statement of what it has done; from any thread."""
+        setup, tally, state = self.setup, self.progress.tally, self.state
+        own = {
+            "cluster": setup.endpoint.cluster,
+            "node": setup.endpoint.name,
+            "site": self.members.site,
+            "members": sorted(self._names().values()),
+            "iterations": tally.own.iterations,
+            "bytes_sent": tally.own.sent,
+            "samples": setup.samples if setup.owned is None else setup.owned,
+            "state": "over" if self.progress.end.seen else "left" if state.leaving else "runs",
+            "moment": in_words(wall_seconds()),
+        }
+        if self.models.budget is not None:
+            own["epsilon"] = f"{self.models.budget.epsilon:.4g}"  # what its privacy has cost
+        said = statement_of(self.memory.facts, own, self.reports.exchanged.said(self._name))
+        files = self.link.connections.credentials or setup.endpoint.credentials
+        write_statement(setup.folder, said, files)
 
     def _knows(self, number: int) -> bool:
         """Whether there is or was such a node."""

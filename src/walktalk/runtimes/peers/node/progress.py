@@ -13,9 +13,10 @@ from walktalk.protocols import Message
 from walktalk.runtimes.peers.identity.certificates import bearer, common_name
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.state import NodeState
-from walktalk.runtimes.peers.node.tally import TALLY_KIND, Tally
+from walktalk.runtimes.peers.node.tally import COUNTS_KIND, TALLY_KIND, Tally
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.versions import COUNTS_WITH_LENGTHS, MESSAGES
 from walktalk.runtimes.semantics import Stop
 
 STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
@@ -135,7 +136,8 @@ class Progress:
     def announce(self, peer: int) -> None:
         """Tell a neighbour how far everybody is; before this node has begun, its run has lasted no time."""
         lasted = self._state.clock.run_time if self._state.begun else 0.0
-        self._say(peer, TALLY_KIND, self.tally.encode(lasted, self._dice))
+        lengths = self._state.speaks.get(peer, MESSAGES.oldest) >= COUNTS_WITH_LENGTHS
+        self._say(peer, COUNTS_KIND if lengths else TALLY_KIND, self.tally.encode(lasted, self._dice, lengths))
         if self.statements is not None:
             self._say(peer, CERTIFICATE_KIND, self.statements.next())  # words may get lost
 
@@ -151,7 +153,7 @@ class Progress:
 
     def hear(self, parcel: Parcel) -> None:
         """A neighbour tells how far everybody is; `ValueError` where that is nonsense."""
-        lasted = self.tally.hear(parcel.sender, parcel.message.note)
+        lasted = self.tally.hear(parcel.sender, parcel.message.note, parcel.message.kind == COUNTS_KIND)
         if self._state.begun:
             self._state.clock.hear(lasted)
 

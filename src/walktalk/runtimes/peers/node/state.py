@@ -126,6 +126,7 @@ class NodeState:
     life: int  # the latest life of this node that is known, its own or one that neighbours have heard of
     clock: Clock = field(default_factory=Clock)
     alive: set[int] = field(default_factory=set)  # neighbours that are there, and whose study is the same
+    speaks: dict[int, int] = field(default_factory=dict)  # by neighbour: the version of messages that both go by
     begun: bool = False  # it takes part
     leaving: bool = False
     aside: bool = False  # another node has its name, and is listened to

@@ -29,6 +29,7 @@ from walktalk.runtimes.peers.node.roster import WHOLE, Entry, Roster, Standing, 
 from walktalk.runtimes.peers.operations.cluster import Cluster, Place, with_known_ports
 from walktalk.runtimes.peers.relay.tunnels import DIRECT, Guest, RelayPlace, Tunnels, doors, why_not_met
 from walktalk.runtimes.peers.wire.session import JOIN, Endpoint, Tuning, close_session, open_session
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 
 PATIENCE = 20.0  # seconds until nobody opens
 A_QUESTION = 3.0  # seconds for an answer to one
@@ -152,13 +153,13 @@ def ask_to_join(
     """
     files = cluster.own_credentials(name)
     with Door(cluster, name, place, asked.contact, files) as door:
-        answer = door.ask({"name": name, "facts": dict(facts)})
+        answer = door.ask({"name": name, **_said(facts)})
         roster.join(Entry.heard(said) for said in answer["roster"])
         changes: dict[str, Any] = {"address": cluster.told(place), "site": place.site}
         if name not in roster.names:
             changes |= {"neighbours": _neighbours(roster, name, asked, answer["there"]), "rank": roster.next_rank()}
         entry = signed_entry(roster.next(name, Standing.MEMBER, **changes), roster, files)
-        answer = door.ask({"name": name, "facts": dict(facts), "entry": entry.said()})
+        answer = door.ask({"name": name, **_said(facts), "entry": entry.said()})
         roster.join(Entry.heard(said) for said in answer["roster"])
     if roster.entries[name] != entry:
         raise UnavailableError(f"{name}: another has joined under this name meanwhile; take another")
@@ -175,11 +176,15 @@ def was_let_go(cluster: Cluster, name: str, place: Place, facts: Mapping[str, An
         roster: as the node knows it; it stays as it is.
     """
     with Door(cluster, name, place, "", cluster.own_credentials(name)) as door:
-        answer = door.ask({"name": name, "facts": dict(facts), "returns": True}, A_QUESTION)
+        answer = door.ask({"name": name, **_said(facts), "returns": True}, A_QUESTION)
     known, refused = replace(roster, entries=dict(roster.entries)), Boundary()
     for said in answer.get("roster", ()):
         refused("whoever answers", "an entry of its roster", partial(_hear, known, said), None)
     return known.standing(name) is Standing.LEFT
+
+
+def _said(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"facts": dict(facts), "speaks": list(MESSAGES)}
 
 
 def _hear(roster: Roster, said: Any) -> None:
