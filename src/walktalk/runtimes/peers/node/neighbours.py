@@ -261,6 +261,7 @@ class Neighbours:
         self.strangers.pop(peer, None)
         self._there.add(peer)
         self.alive.add(peer)
+        self._link.there_again(peer)
         self._reactions.found(peer)
         aside = self._unheard.pop(peer, None)
         if aside is not None:
