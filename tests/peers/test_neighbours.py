@@ -41,6 +41,9 @@ class Wire:
     def taken(self, peer: int) -> int:
         return 0
 
+    def there_again(self, peer: int) -> None:
+        """What waits for it has the time that it takes."""
+
     def forget(self, peer: int) -> None:
         self.forgotten.append(peer)
 

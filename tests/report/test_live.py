@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -25,6 +26,7 @@ from walktalk.core.errors import UnavailableError
 from walktalk.records import HistoryRow
 from walktalk.report import ClusterPage, live_page, open_study, served_cluster
 from walktalk.report.live import study
+from walktalk.report.live.nodes import drawn_state
 from walktalk.report.live.server import LiveAddress, PageState, Server, is_loopback
 from walktalk.studies import Progress, make_spec
 
@@ -361,7 +363,7 @@ def test_nodes_that_are_started_again_join_or_leave_undo_nothing_on_a_clusters_p
     parts = page.parts()
     assert parts is not None
     assert "left for good" in parts["sections"]["participants"]
-    assert f"a: {full}" in parts["sections"]["participants"]
+    assert f'<b>a</b><span class="words">{full}</span>' in parts["sections"]["participants"]
 
 
 def test_a_node_that_answers_nonsense_stops_no_page(tmp_path: Path) -> None:
@@ -372,6 +374,53 @@ def test_a_node_that_answers_nonsense_stops_no_page(tmp_path: Path) -> None:
     assert parts is not None
     assert "its answer is refused" in parts["sections"]["participants"]
     assert page.iterations == 8
+
+
+def test_since_when_and_how_fast_is_told_from_one_answer_to_the_next(tmp_path: Path) -> None:
+    page = ClusterPage("two", tmp_path, {"a": "north", "b": "south"}, SPEC, "")
+    full = {
+        "complaints": ["its trace cannot be written: 3 lines wait"],
+        "neighbours": {"b": False},
+        "metrics": {"auc": 0.8},
+    }
+    later = {"complaints": ["its trace cannot be written: 40 lines wait"], "neighbours": {"b": False}}
+    ends = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=20, hours=1)
+    page.add_answers({"a": answer([1], 0) | full, "b": answer([2], 0)}, 0.0)
+    page.add_answers({"a": answer([1], 30) | later, "b": answer([], 10) | {"certificate_ends": ends.isoformat()}}, 60.0)
+    page.add_answers({"a": answer([1], 50) | later, "b": None}, 120.0)
+    (complaint,) = page.nodes.complaints
+    assert (complaint.node, complaint.since) == ("a", 0.0)  # the same one, though it counts
+    assert page.nodes.rate("a") == pytest.approx(20.0)
+    assert page.nodes.rate("b") is None
+    nodes = page.nodes.nodes_html(page.sites)
+    assert "for over 2 min" in nodes  # a is in its state since before the page was opened
+    assert "no answer" in nodes
+    walks = page.nodes.walks_html()
+    assert "at a" in walks
+    assert "under way, last at b" in walks
+    sites = page.nodes.sites_html(page.sites, page.last)
+    assert "83 %" in sites  # 50 of 60 trainings
+    assert "polyline" in sites
+    assert drawn_state(page.network, page.answers) is None or page.parts() is not None
+    alone = ClusterPage("two", tmp_path, {"a": "", "b": ""}, SPEC, "")
+    alone.add_answers({"a": None, "b": None}, 0.0)  # nobody answers: that is what has to be seen first
+    parts = alone.parts()
+    assert parts is not None
+    assert parts["sections"]["participants"].count("does not answer") == 2
+    assert parts["sections"]["walks"] == ""
+
+
+def test_connections_that_are_down_are_drawn_so(tmp_path: Path) -> None:
+    network = {"places": [[0, 0]] * 4, "pairs": [[0, 1], [1, 2], [2, 3]], "names": list("abcd")}
+    answers: dict[str, Any] = {
+        "a": {"neighbours": {"b": True}},
+        "b": {"neighbours": {"a": False, "c": True}, "complaints": ["none of its 1 neighbours is there"]},
+        "c": None,
+    }
+    drawn = drawn_state(network, answers)
+    assert drawn is not None
+    assert drawn["states"] == ["", "bad", "away", "gone"]
+    assert drawn["down"] == [0]
 
 
 def test_the_network_is_drawn_as_it_is_now_by_names(tmp_path: Path) -> None:
@@ -415,13 +464,66 @@ def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
         assert "4 of 4 nodes answer" in tab.locator(".live-words").inner_text()
         assert tab.locator("#participants tbody tr").count() == 4
         sections = tab.locator("main section:visible h2").all_inner_texts()
-        assert sections[:2] == ["Nodes", "How training goes"]  # an operator looks for the nodes first
-        heads = ["Node", "Site", "State", "Walks", "Neighbours", "Iterations", "Loss", "Sent"]
-        assert tab.locator("#participants thead th").all_inner_texts() == heads
+        assert sections[:5] == [  # an operator looks for the nodes first
+            "Nodes",
+            "The network as it is",
+            "Walks",
+            "Progress by site",
+            "How training goes",
+        ]
+        heads = ["Node", "Site", "State", "Trains now", "A minute", "Iterations", "Loss", "Neighbours"]
+        assert tab.locator("#participants thead th").all_text_contents()[:8] == heads
         assert "Events from answer to answer" in tab.locator("#replay").inner_text()
         assert not tab.locator("#target-panel, .target-line, .best").filter(visible=True).count()
         tab.close()
     assert complaints == []
+
+
+def test_every_control_of_a_clusters_page(tmp_path: Path, browser: Any) -> None:
+    """Sorting, who has to be looked at, holding still, and the theme: all outlast the next answers."""
+    page, mistakes = a_cluster_of_four(tmp_path), []
+    state: dict[str, Any] = {name: answer([], number) for name, number in zip("abcd", (7, 4, 9, 1), strict=True)}
+    state["b"] |= {"complaints": ["its training has hung for 12 s"], "hangs": True, "disk": [2, 100]}
+    with served_cluster(page) as (url, take):
+        take(state, 6.0)
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        tab.on("pageerror", lambda error: mistakes.append(str(error)))
+        tab.goto(url)
+        names = tab.locator('[data-name="nodes"] tbody tr:visible th')
+        tab.get_by_role("button", name="Iterations").first.click()
+        assert names.all_inner_texts() == ["d", "b", "a", "c"]
+
+        def next_answers(seconds: float, iterations: int) -> None:
+            take(state | {"d": answer([], iterations)}, seconds)
+
+        next_answers(8.0, 8)
+        tab.wait_for_function("() => document.querySelector('[data-name=nodes] tbody th').textContent === 'b'")
+        assert names.all_inner_texts() == ["b", "a", "d", "c"]  # sorted as before, by what is known now
+        tab.get_by_text("To look at").click()
+        assert names.all_inner_texts() == ["b"]
+        next_answers(10.0, 11)
+        tab.wait_for_function(
+            "() => document.querySelector('[data-name=nodes] tbody tr:last-child th').textContent === 'd'"
+        )
+        assert names.all_inner_texts() == ["b"]
+        tab.get_by_role("button", name="Hold still").click()
+        held = tab.locator("#participants").inner_text()
+        next_answers(12.0, 12)
+        tab.wait_for_function("() => document.querySelector('.live-words b').textContent.includes('32 iterations')")
+        assert tab.locator("#participants").inner_text() == held
+        tab.get_by_role("button", name="Hold still").click()
+        tab.get_by_text("All nodes").click()
+        tab.wait_for_function("() => document.querySelector('[data-name=nodes]').textContent.includes('12')")
+        assert len(names.all_inner_texts()) == 4
+        assert "its training has hung" in tab.locator(".attention").inner_text()
+        assert tab.locator(".node.bad").count() == 1
+        tab.locator("#theme").click()
+        assert tab.locator("html").get_attribute("data-theme") == "dark"
+        tab.set_viewport_size({"width": 390, "height": 800})
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+        assert tab.locator('[data-name="nodes"] thead').bounding_box()["x"] < 0  # a card a node, no table
+        tab.close()
+    assert mistakes == []
 
 
 SLOW_FIRST_ANSWER = """

@@ -1,7 +1,7 @@
 """A cluster that runs, as a page: from what its nodes answer when they are asked, every few seconds.
 
-Its nodes come first, with what they complain of; then the mean of their own losses as a curve, and a replay of what
-could be seen from one answer to the next.
+Who complains and every node come first (`nodes`), then the network as it is, the walks, and how every site does; then
+the mean of the nodes' own losses as a curve, and a replay of what could be seen from one answer to the next.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pandas as pd
 from walktalk.graphs import Graph
 from walktalk.protocols import AGGREGATE, known
 from walktalk.records import TRACE_COLUMNS, HistoryRow, StudyFolder, frame
-from walktalk.report.figures import with_unit
+from walktalk.report.live.nodes import ObservedNodes, drawn_state
 from walktalk.report.live.server import LiveAddress, PageState, Server
 from walktalk.report.live.study import SCRIPTS, waiting_page
 from walktalk.report.page import PageParts, curve_data, network_data, page_html, sections
 from walktalk.report.page.data import names_of, on_dark, on_light
-from walktalk.report.page.sections import Html, tag, together
+from walktalk.report.page.sections import tag, together
 from walktalk.report.replay.data import curve_of, run_data, with_words
 from walktalk.report.study import Study
 from walktalk.studies import StudySpec
@@ -53,6 +53,7 @@ class ClusterPage:
         self.network = network_data(self.study, None, list(self.sites))
         self._edges: frozenset[tuple[str, str]] | None = None  # those that are drawn; None: those of the beginning
         self.observed = ObservedEvents(list(self.sites))
+        self.nodes = ObservedNodes()
         self.history: list[HistoryRow] = []
         self.answers: dict[str, Answer | None] = {}
         self.last: dict[str, Answer] = {}  # by node: what it said last; one that is started again has not undone it
@@ -68,6 +69,7 @@ class ClusterPage:
         self.observed.names = list(self.sites)
         self._look_at_network()
         self.observed.add(answers, now)
+        self.nodes.add(answers, self.sites, now)
         there = [answer for answer in answers.values() if answer is not None]
         losses = [float(answer["loss"]) for answer in there if answer["loss"] is not None]
         if losses:
@@ -118,16 +120,18 @@ class ClusterPage:
         return {"share": share, "words": " · ".join(words), "losses": {}, "name": self.name}
 
     def parts(self) -> dict[str, Any] | None:
-        """The page by now; None before anybody has trained."""
-        if not self.history:
+        """The page by now; None before anybody was asked."""
+        if not self.answers:
             return None
         history = frame(self.history)
+        asked, words = len(self.answers), self.progress()["words"]
+        nodes = together(self.nodes.attention_html(), self.nodes.nodes_html(self.sites))
         content = {
-            "lead": tag(
-                "p", f"A cluster of {len(self.answers)} nodes, as they answer every few seconds.", class_="lead"
-            ),
-            "story": tag("p", self.progress()["words"], class_="verdict"),
-            "participants": self._nodes(),
+            "lead": tag("p", f"A cluster of {asked} nodes, as they answer every few seconds.", class_="lead"),
+            "story": tag("p", words, class_="verdict"),
+            "participants": nodes,
+            "walks": self.nodes.walks_html(),
+            "by_site": self.nodes.sites_html(self.sites, self.last),
             "algorithms": sections.algorithms_html(names_of(self.described)),
             "settings": sections.settings_html(self.study),
         }
@@ -136,7 +140,7 @@ class ClusterPage:
             "name": self.name,
             "finished": self.done,
             "incidents": {},
-            "network": self.network,
+            "network": drawn_state(self.network, self.answers),
             "partition": None,
             "replay": self._replay(history),
             **curve_data(history, self.described, None, "time"),
@@ -146,39 +150,11 @@ class ClusterPage:
 
     def html(self) -> str:
         """The page to open."""
-        return waiting_page(self.name) if self._latest is None else page_html(self._latest, live=True, scripts=SCRIPTS)
-
-    def _nodes(self) -> Html:
-        """The table of the cluster's nodes, a row for each."""
-        titles = ("Node", "Site", "State", "Walks", "Neighbours", "Iterations", "Loss", "Sent")
-        head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
-        rows = [
-            tag("tr", tag("th", name, scope="row"), *(tag("td", cell) for cell in self._cells(name)))
-            for name in self.sites
-        ]
-        note = tag(
-            "p", "The loss is each node's own, on its own data. Time counts from the first answers.", class_="note"
+        return (
+            waiting_page(self.name)
+            if self._latest is None
+            else page_html(self._latest, live=True, scripts=(*SCRIPTS, "live/nodes.js"))
         )
-        table = tag("table", head, tag("tbody", *rows), class_="results")
-        return together(
-            tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="The cluster's nodes"),
-            *(tag("p", line, class_="warning", role="note") for line in self._complaints()),
-            note,
-        )
-
-    def _complaints(self) -> list[str]:
-        """What nodes complain of, as `walktalk status` says it."""
-        there = {name: answer for name, answer in self.answers.items() if answer is not None}
-        return [f"{name}: {line}" for name, answer in there.items() for line in answer.get("complaints") or ()]
-
-    def _cells(self, name: str) -> list[str]:
-        answer = self.answers.get(name)
-        if answer is None:
-            return [self.sites[name], "no answer" if name in self.answers else "left for good", "", "", "", "", ""]
-        state = "aggregates" if answer["aggregates"] and not answer["done"] else answer.get("state", "")
-        loss = "–" if answer["loss"] is None else f"{answer['loss']:.3g}"
-        counts = [" ".join(map(str, answer["walks"])), str(len(answer["alive"])), f"{answer['iterations']:,}"]
-        return [self.sites[name], state, *counts, loss, with_unit("bits", 8 * answer["bytes_sent"])]
 
     def _replay(self, history: pd.DataFrame) -> dict[str, Any] | None:
         if not self.observed.rows or self.network is None or "places" not in self.network:

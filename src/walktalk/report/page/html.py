@@ -226,7 +226,7 @@ def page_html(parts: PageParts, *, live: bool = False, scripts: tuple[str, ...] 
         lead=parts.sections["lead"],
         story=parts.sections["story"],
         circumstances=parts.sections.get("circumstances", ""),
-        body="\n".join(_body(parts)),
+        body="\n".join(_body(parts, live)),
         data=json_text(parts.data),
         script="\n".join(_asset(name) for name in (*SCRIPTS, *scripts)),
     )
@@ -265,12 +265,21 @@ ORDER: dict[Kind, tuple[str, ...]] = {  # an operator looks for the nodes first
     "single": ("explore", "results", "sites", "participants", "replay", "failures", "network", "algorithms"),
     "cluster": ("participants", "explore", "sites", "failures", "replay", "network", "results", "algorithms"),
 }
+RUNNING = (  # of a cluster that runs: how its machines are, then how its model does
+    "participants",
+    "network",
+    "walks",
+    "by_site",
+    "explore",
+    "replay",
+    "algorithms",
+)
 LAST = ("settings", "repeat", "records")
 
 
-def _body(parts: PageParts) -> list[Html]:
+def _body(parts: PageParts, live: bool) -> list[Html]:
     """The sections in the order of this kind of page; what there is nothing for stands hidden, and may come later."""
-    given = parts.sections
+    given, runs = parts.sections, live and parts.kind == "cluster"
     explore = tag("div", tag("div", "", id="curves"), tag("div", "", id="target-panel"), class_="panel")
     drawings = [tag("div", tag("div", "", id=f"{name}-drawing"), class_="panel") for name in ("network", "partition")]
     differs = parts.intros.get("settings", "What differs from the defaults comes first.")
@@ -282,20 +291,30 @@ def _body(parts: PageParts) -> list[Html]:
         "results": ("", "", _panel("results", given), not given.get("results")),
         "runs": ("All runs", "", _panel("runs", given), not given.get("runs")),
         "sites": ("Site by site", "", _panel("sites", given), not given.get("sites")),
-        "participants": ("", "", _panel("participants", given), not given.get("participants")),
+        "participants": ("", "", _panel("participants", given, controls=runs), not given.get("participants")),
         "replay": ("Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), True),
         "failures": ("What went wrong", "", _filled("incidents", given), not given.get("incidents")),
-        "network": ("Network and data", "", tag("div", *drawings, class_="pair"), True),
+        "network": (
+            "The network as it is" if runs else "Network and data",
+            "",
+            tag("div", *drawings, class_="pair"),
+            True,
+        ),
+        "walks": ("Walks", "", _panel("walks", given), not given.get("walks")),
+        "by_site": ("Progress by site", "", _panel("by_site", given), not given.get("by_site")),
         "settings": ("Settings", differs, _filled("settings", given), False),
         "repeat": ("Run it again", "", _filled("repeat", given), not given.get("repeat")),
         "records": ("Records", "", _filled("records", given), not given.get("records")),
     }
     titled = {name: TITLES[name][parts.kind] if name in TITLES else title for name, (title, *_) in contents.items()}
-    return [_section(name, titled[name], *contents[name][1:]) for name in (*ORDER[parts.kind], *LAST)]
+    return [
+        _section(name, titled[name], *contents[name][1:]) for name in (*(RUNNING if runs else ORDER[parts.kind]), *LAST)
+    ]
 
 
-def _panel(name: str, given: dict[str, Html]) -> Html:
-    return tag("div", _filled(name, given), class_="panel")
+def _panel(name: str, given: dict[str, Html], controls: bool = False) -> Html:
+    above = [tag("div", "", id="nodes-controls", class_="controls")] if controls else []
+    return tag("div", *above, _filled(name, given), class_="panel")
 
 
 def _section(name: str, title: str, intro: str, content: Html, hidden: bool = False) -> Html:

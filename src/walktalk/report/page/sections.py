@@ -408,10 +408,14 @@ def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: st
     return together(frame, warning, tag("p", note, class_="note"))
 
 
-def sortable_head(text: str, place: int, title: str | None = None) -> Html:
-    """The head of a column by which a table can be sorted; `title`: what it is called elsewhere, such as in a study."""
+def sortable_head(text: str, place: int, title: str | None = None, words: bool = False) -> Html:
+    """The head of a column by which a table can be sorted; `title`: what it is called elsewhere, such as in a study.
+
+    `words`: the column has words, no numbers, and begins at the left.
+    """
     button = tag("button", text, tag("span", "", class_="arrow", aria_hidden="true"), type="button")
-    return tag("th", button, scope="col", aria_sort="none", data_column=str(place), title=title)
+    side = "words" if words else None
+    return tag("th", button, scope="col", aria_sort="none", data_column=str(place), title=title, class_=side)
 
 
 def _row(cells: Sequence[Cell], keys: Sequence[str], name: Name, label: str) -> Html:

@@ -6,6 +6,7 @@ window.Walktalk = window.Walktalk || {};
   const FEW = 30; // nodes that are still apart in a smaller drawing
   const WIDTH = 560;
   const NARROW = 340; // on a telephone, where numbers would be too small to read otherwise
+  const HOW = { away: "does not answer", bad: "complains", gone: "left for good" };
   const LETTER = 6.6; // the width of one, as drawings have them
 
   function network(root, data) {
@@ -26,7 +27,10 @@ window.Walktalk = window.Walktalk || {};
     const size = nodes <= NUMBERED ? 11 : Math.max(2, 90 / Math.sqrt(nodes));
     const above = longest > 3; // all of them, where one is too long for its node
     const called = (node) => (above ? [data.names[node], -16, "beside"] : [data.names ? data.names[node] : String(node), 3.6, null]);
-    const lines = svg("path", { class: "edges", d: pairs.map(([a, b]) => `M${at(a).map(short)}L${at(b).map(short)}`).join("") });
+    const states = data.states || [], down = new Set(data.down || []);
+    const path = (chosen) => chosen.map(([a, b]) => `M${at(a).map(short)}L${at(b).map(short)}`).join("");
+    const lines = svg("g", {}, svg("path", { class: "edges", d: path(pairs.filter((_, place) => !down.has(place))) }),
+      svg("path", { class: "edges down", d: path(pairs.filter((_, place) => down.has(place))) }));
     const near = svg("path", { class: "edges near" });
     const neighbours = new Map();
     pairs.forEach(([a, b]) => { neighbours.set(a, [...(neighbours.get(a) || []), b]); neighbours.set(b, [...(neighbours.get(b) || []), a]); });
@@ -35,13 +39,13 @@ window.Walktalk = window.Walktalk || {};
       const shape = node === data.aggregator
         ? svg("rect", { x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: 3 })
         : svg("circle", { cx: x, cy: y, r: size });
-      const group = svg("g", { class: node === data.aggregator ? "node aggregator" : "node" }, svg("title", {}, about(node)), shape);
+      const group = svg("g", { class: `node ${node === data.aggregator ? "aggregator" : ""} ${states[node] || ""}` }, svg("title", {}, about(node)), shape);
       if (nodes <= NUMBERED) {
         const [name, below, where] = called(node);
         group.append(svg("text", { x, y: y + below, class: where }, name));
       }
-      const [from, path] = [at(node).map(short), neighbours.get(node) || []];
-      const light = () => near.setAttribute("d", path.map((peer) => `M${from}L${at(peer).map(short)}`).join(""));
+      const [from, peers] = [at(node).map(short), neighbours.get(node) || []];
+      const light = () => near.setAttribute("d", peers.map((peer) => `M${from}L${at(peer).map(short)}`).join(""));
       group.addEventListener("pointerenter", () => { light(); told.textContent = about(node); });
       group.addEventListener("pointerleave", () => { near.setAttribute("d", ""); told.textContent = usual; });
       return group;
@@ -51,11 +55,14 @@ window.Walktalk = window.Walktalk || {};
       if (node === data.aggregator) parts.push("the aggregator, where walks are mixed");
       if (data.sites) parts.push(`at ${data.sites.names[data.sites.of[node]]}`);
       parts.push(`${data.degrees[node]} neighbours`);
+      if (HOW[states[node]]) parts.push(HOW[states[node]]);
       if (data.samples) parts.push(`${data.samples[node].toLocaleString("en-US")} samples`);
       return parts.join(", ");
     }
+    const away = states.filter((state) => state === "away").length;
     const usual = `${nodes.toLocaleString("en-US")} nodes, ${data.edges.toLocaleString("en-US")} edges` +
       (data.shown < data.edges ? ` (${data.shown.toLocaleString("en-US")} drawn)` : "") + (data.notes.length ? `; ${data.notes.join("; ")}` : "") + "." +
+      (away ? ` Hollow: ${away === 1 ? "one that does" : `${away} that do`} not answer.` : "") + (down.size ? ` Dashed: ${down.size === 1 ? "a connection that is" : `${down.size} connections that are`} down.` : "") +
       (data.aggregator !== null && data.aggregator !== undefined ? ` The square is the aggregator, ${data.names ? data.names[data.aggregator] : `node ${data.aggregator}`}.` : "");
     const told = el("figcaption", {}, usual);
     const title = `The network: ${usual}`;

@@ -6,7 +6,7 @@
   let curves = null;
   let target = null;
   let replay = null;
-  let known = null; // the table of results as it was shown last
+  const known = new Map(); // by name: a table as it was shown last
 
   /* Every swatch below an element gets its algorithm's colour. */
   window.Walktalk.paint = (root = document) => {
@@ -23,7 +23,9 @@
     for (const [name, html] of Object.entries(sections)) {
       const place = document.querySelector(`[data-section="${name}"]`);
       if (!place || place.html === html) continue; // what is folded open stays so
+      const far = [...place.querySelectorAll(".scroller")].map((one) => one.scrollLeft);
       place.innerHTML = place.html = html;
+      place.querySelectorAll(".scroller").forEach((one, number) => { one.scrollLeft = far[number] || 0; });
       const section = place.closest("section");
       if (section) section.hidden = html === "";
     }
@@ -32,13 +34,13 @@
   function show(content) {
     data = content;
     window.Walktalk.data = data;
-    const table = byId("results-table");
-    if (table && table !== known) sortable(table, known);
-    known = table;
-    for (const other of document.querySelectorAll("table.sortable:not([id])")) {
-      if (!other.canBeSorted) sortable(other);
-      if (!other.canBeSorted && other.classList.contains("filtered")) filterable(other);
-      other.canBeSorted = true;
+    for (const table of document.querySelectorAll("table.sortable")) {
+      if (table.canBeSorted) continue;
+      const name = table.id || table.dataset.name;
+      sortable(table, name && known.get(name));
+      if (table.classList.contains("filtered")) filterable(table);
+      if (name) known.set(name, table);
+      table.canBeSorted = true;
     }
     if (target) target.update(data);
     else target = new Target(byId("target-panel"), data);
@@ -46,12 +48,19 @@
     else begin();
     window.Walktalk.curves = curves;
     window.Walktalk.target = target;
-    if (data.network) network(byId("network-drawing"), data.network);
+    if (data.network) drawNetwork(byId("network-drawing"));
     if (data.partition) partition(byId("partition-drawing"), data.partition);
     byId("network").hidden = !data.network && !data.partition;
     showReplay();
     copying();
     window.Walktalk.paint();
+  }
+
+  /* Anew only where it has changed: what is pointed at stays so. */
+  function drawNetwork(place) {
+    const now = JSON.stringify(data.network);
+    if (place.drawn !== now) network(place, data.network);
+    place.drawn = now;
   }
 
   function begin() {
@@ -120,10 +129,12 @@
 
   window.WalktalkPage = {
     update(parts) {
-      const held = document.activeElement.closest("#results-table th"); // the focus is not lost with its table
+      const held = document.activeElement.closest("table th[data-column]"); // the focus is not lost with its table
+      const within = held && held.closest("table");
+      const table = within && (within.id ? `#${within.id}` : `[data-name="${within.dataset.name}"]`);
       if (parts.sections) showSections(parts.sections);
       if (parts.data) show(parts.data);
-      if (held && !held.isConnected) document.querySelector(`#results-table th[data-column="${held.dataset.column}"] button`)?.focus();
+      if (held && !held.isConnected) document.querySelector(`table${table} th[data-column="${held.dataset.column}"] button`)?.focus();
     },
   };
   show(JSON.parse(byId("walktalk-data").textContent));

@@ -15,11 +15,14 @@
   bar.setAttribute("role", "progressbar");
   bar.setAttribute("aria-label", "How far it is");
   const box = part("live", bar, part("live-words", words, losses));
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", "How far it is");
   document.body.prepend(box);
   let version = 0;
   let over = false;
   let lastTold = {};
   let asking = Promise.resolve();
+  let held = false;
 
   /* By which the server knows that a page that was loaded again is the same one, and waits for it in the end. */
   function nameOfThisPage() {
@@ -49,6 +52,7 @@
   }
 
   async function takeNewest() {
+    if (held) return;
     const ask = fetch(at("page.json")).then((found) => found.json());
     const answer = await ask.catch(() => ({})); // the process has ended meanwhile: what is shown stays
     if (!answer.parts || answer.version === version) return;
@@ -80,5 +84,9 @@
     box.dataset.state = "lost";
     words.textContent = `${lastTold.words || ""} · not connected: the process that served this page does not answer`;
   });
-  window.WalktalkLive = { get version() { return version; }, get over() { return over; } };
+  const hold = (on) => {
+    held = on;
+    if (!on) take();
+  };
+  window.WalktalkLive = { get version() { return version; }, get over() { return over; }, hold };
 })();
