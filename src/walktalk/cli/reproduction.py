@@ -13,6 +13,8 @@ from walktalk.core.errors import SpecError
 from walktalk.core.settings import misfit
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from walktalk.reproduction import paper as papers
     from walktalk.studies import Progress
 
@@ -374,22 +376,42 @@ def show_suite(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `walktalk suite run`.")],
 ) -> None:
     """A table for equal trainings, bytes and hours, as Markdown, and the phase diagram, phase.png and phase.svg."""
-    import pandas as pd
-
     from walktalk.report import figures
     from walktalk.reproduction import suites
 
-    there = folder / "runs.csv"
-    if not there.is_file():
-        raise SpecError(f"{there} is not there; `walktalk suite run {_suite(name)} --out {folder}` makes it")
-    runs = pd.read_csv(there)
+    runs = _runs(name, folder)
     for budget, words in suites.BUDGETS.items():
         typer.echo(f"## {words}\n\n{suites.as_markdown(runs, budget)}")
     for path in figures.save(suites.diagram(runs), folder / "phase"):
         typer.echo(path, err=True)
 
 
+@suite_app.command("advise")
+def advise_suite(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which suite.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `walktalk suite run`.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--setting", help="Only this one, such as digits-1x64-alike. Repeatable.")
+    ] = None,
+) -> None:
+    """Ask the advisor in every setting, and count how often it is right; answers in DIR/advice.csv are kept."""
+    from walktalk.reproduction import suites
+
+    _suite(name)
+    found = suites.ask_advisor(_runs(name, folder), folder, typer.echo, settings or [])
+    typer.echo(f"right in {sum(one.right for one in found)} of {len(found)}")
+
+
 def _suite(name: str) -> str:
     if name not in SUITES:
         raise misfit("ID", name, ", ".join(SUITES), SpecError)
     return name
+
+
+def _runs(name: str, folder: Path) -> DataFrame:
+    import pandas as pd
+
+    there = folder / "runs.csv"
+    if not there.is_file():
+        raise SpecError(f"{there} is not there; `walktalk suite run {_suite(name)} --out {folder}` makes it")
+    return pd.read_csv(there)

@@ -1,3 +1,5 @@
+from .advised import Advised as Advised
+from .advised import ask_advisor as ask_advisor
 from .tiny_sites import CONTENDERS as CONTENDERS
 from .tiny_sites import COUNTED as COUNTED
 from .tiny_sites import SETTINGS as SETTINGS

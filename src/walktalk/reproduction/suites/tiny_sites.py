@@ -35,10 +35,10 @@ import torch
 from torch import nn
 
 from walktalk import graphs
-from walktalk.api import compare
+from walktalk.api import Training, compare
 from walktalk.core.errors import SpecError, suggestion
 from walktalk.core.seeds import Seed
-from walktalk.learning import tasks
+from walktalk.learning import Task, tasks
 from walktalk.protocols import HEADER_BYTES
 from walktalk.records import write_text
 from walktalk.runtimes.semantics import Evaluate, Stop
@@ -54,6 +54,7 @@ RATES = {"travels": (0.01, 0.03, 0.1, 0.3), "averages": (0.1, 0.3, 1.0, 3.0)}  #
 TRIED, COUNTED = (100, 101), tuple(range(10))
 TEST, VALID, TRAIN = 260, 250, 1287  # samples; digits has no more
 MOST_WALKS = 16
+NOTES = 128  # bytes that a walk may bring beside its model
 WORST = 1e3  # an error is counted as no more than that
 
 Samples = tuple[npt.NDArray[np.float32], npt.NDArray[Any]]
@@ -237,6 +238,44 @@ def dealt(setting: Setting, seed: int, validate: bool) -> tuple[list[Samples], S
     return sites, (inputs[held], targets[held])
 
 
+def task_of(setting: Setting, sites: list[Samples], held: Samples, seed: int) -> Task:
+    """The task of what was dealt out."""
+    data = DATA[setting.task]
+    torch.manual_seed(seed)
+    return tasks.torch(data.model(), data.loss, sites, test=held, metrics={} if data.classes else {"error": data.loss})
+
+
+def entry_of(contender: Contender, setting: Setting, sites: list[Samples]) -> dict[str, Any]:
+    """An algorithm of a study."""
+    entry, classes = dict(contender.entry), DATA[setting.task].classes
+    if "walks" in entry:
+        entry["walks"] = min(entry["walks"], setting.sites)
+    if entry["name"] == "tram_fl" and classes:
+        entry["labels"] = [np.bincount(labels, minlength=classes).tolist() for _, labels in sites]
+    return entry
+
+
+def training_of(setting: Setting, seed: int) -> Training:
+    """How all contenders are trained."""
+    return Training(
+        optimizer=SGD(lr=0.1, momentum=0.0),
+        timing=NetworkTiming(compute=COMPUTE, latency=HOP),
+        stop=Stop(iterations=setting.trainings),
+        evaluate=Evaluate(every=max(1, setting.trainings // EVALUATIONS), model="mean"),
+        batch_size=min(BATCH, setting.samples),
+        local_steps=STEPS,
+        objective="sites",
+        seed=seed,
+    )
+
+
+def budgets_of(setting: Setting) -> tuple[float, float]:
+    """The bits and the seconds that all contenders are given."""
+    parameters = sum(one.numel() for one in DATA[setting.task].model().parameters())
+    bits = 8.0 * setting.trainings * (4 * parameters + HEADER_BYTES + NOTES)
+    return bits, setting.trainings / min(MOST_WALKS, setting.sites) * (COMPUTE + HOP)
+
+
 class Outcome(NamedTuple):
     """One run, as the CSV has it."""
 
@@ -256,32 +295,18 @@ class Outcome(NamedTuple):
 
 def run(setting: Setting, seed: int, chosen: Sequence[tuple[Contender, float]], validate: bool) -> list[Outcome]:
     """Contenders side by side, each at its rate."""
-    data, trainings = DATA[setting.task], setting.trainings
+    data = DATA[setting.task]
     sites, held = dealt(setting, seed, validate)
-    entries = [{**one.entry, "lr": rate, "label": str(place)} for place, (one, rate) in enumerate(chosen)]
-    for entry in entries:
-        if "walks" in entry:
-            entry["walks"] = min(entry["walks"], setting.sites)
-        if entry["name"] == "tram_fl" and data.classes:
-            entry["labels"] = [np.bincount(labels, minlength=data.classes).tolist() for _, labels in sites]
-    torch.manual_seed(seed)
+    entries = [{**entry_of(one, setting, sites), "lr": rate, "label": str(k)} for k, (one, rate) in enumerate(chosen)]
     compared = compare(
-        tasks.torch(data.model(), data.loss, sites, test=held, metrics={} if data.classes else {"error": data.loss}),
+        task_of(setting, sites, held, seed),
         entries,
         graphs.complete(setting.sites),
-        optimizer=SGD(lr=0.1, momentum=0.0),
-        timing=NetworkTiming(compute=COMPUTE, latency=HOP),
-        stop=Stop(iterations=trainings),
-        evaluate=Evaluate(every=max(1, trainings // EVALUATIONS), model="mean"),
-        batch_size=min(BATCH, setting.samples),
-        local_steps=STEPS,
-        objective="sites",
-        seed=seed,
+        training_of(setting, seed),
         progress=False,
         workers=1,
     )
-    bits = 8.0 * trainings * (4 * sum(p.numel() for p in data.model().parameters()) + HEADER_BYTES)
-    seconds = trainings / min(MOST_WALKS, setting.sites) * (COMPUTE + HOP)
+    bits, seconds = budgets_of(setting)
     found = []
     for place, (one, rate) in enumerate(chosen):
         history = compared.history[compared.history["algorithm"].astype(str) == str(place)]

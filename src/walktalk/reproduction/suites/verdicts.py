@@ -69,7 +69,7 @@ def student(count: int) -> float:
 
 def as_markdown(runs: pd.DataFrame, budget: str = "trainings") -> str:
     """A row for each setting: the mean of every contender, the best in bold, and the verdict."""
-    names = [one.name for one in CONTENDERS]
+    names = [one.name for one in CONTENDERS if one.name in set(runs["contender"])]
     lines = [f"| setting | {' | '.join(names)} | ahead |", "| --- |" + " --- |" * (len(names) + 1)]
     for verdict in verdicts(runs):
         if verdict.budget != budget:
