@@ -160,7 +160,7 @@ def compared(commit: str) -> int:
             for turn in range(TURNS + AGAIN):
                 if turn >= TURNS and not fallen(*best):
                     break
-                print(f"turn {turn + 1} of {TURNS}", file=sys.stderr)
+                print(f"turn {turn + 1} of {TURNS if turn < TURNS else TURNS + AGAIN}", file=sys.stderr)
                 for known, root in zip(best, (before, here), strict=True):
                     known.update({name: max(ratio, known.get(name, 0.0)) for name, ratio in of_code(root).items()})
         finally:

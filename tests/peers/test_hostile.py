@@ -39,7 +39,6 @@ from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel
 from walktalk.runtimes.peers.identity.handshake import (
     HELLO_KIND,
-    VERSION,
     Hello,
     decode_hello,
     differences,
@@ -48,13 +47,14 @@ from walktalk.runtimes.peers.identity.handshake import (
 )
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept, Memory
 from walktalk.runtimes.peers.node.health import WORKING
-from walktalk.runtimes.peers.node.progress import End
+from walktalk.runtimes.peers.node.progress import TOLD_AT_LAST, TOLD_EVERY, End
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.tally import FASTEST, TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import Outcome
 from walktalk.runtimes.peers.wire.connections import Connections
 from walktalk.runtimes.peers.wire.messages import Stamp, WireError, decode_header, encode_header
 from walktalk.runtimes.peers.wire.session import RECORDS, STATUS
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.cluster import SlowTrainer, endpoints
@@ -194,6 +194,7 @@ def test_a_member_that_lies_from_the_start_ends_no_run(which: str, monkeypatch: 
         honest = max(5 * int(lasted), 5)
         total = tally.iterations if which == "iterations" else tally.sent / size
         assert total <= honest + 16 * max(int(lasted), 1) + 80
+    assert tally.impossible == ({5: 10**9} if which == "iterations" else {})  # and `status` names it
 
 
 def test_one_that_is_ten_times_as_fast_as_the_others_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +279,22 @@ def test_one_word_is_enough_where_the_end_is_near() -> None:
     tally.remember(500, 0)
     tally.hear(1, tally_note((1, 450, 0, 3, 7, 0.5, 1)))
     assert end.look(5.0, {1, 2})
+
+
+def test_neighbours_are_told_more_often_where_the_end_is_near() -> None:
+    """Fast nodes train on until they hear that enough was trained: of 120 a second some thirty were too many."""
+    tally = Tally(0, 3)
+    end = End(Stop(iterations=1000), tally)
+    assert end.next_round(5.0) == TOLD_EVERY  # nothing was trained
+    tally.remember(100, 0)
+    assert end.next_round(5.0) == TOLD_EVERY  # 45 seconds are left at this pace
+    tally.remember(960, 0)
+    assert end.next_round(5.0) == pytest.approx(5.0 * 40 / 960 / 2)
+    tally.remember(999, 0)
+    assert end.next_round(5.0) == TOLD_AT_LAST
+    tally.remember(1000, 0)
+    assert end.look(5.0, {1, 2})
+    assert end.next_round(5.0) == TOLD_EVERY  # it is over
 
 
 def test_one_that_came_back_is_not_done_any_more_whatever_clocks_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -572,7 +589,8 @@ def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"version": VERSION + 1}, f"version is {VERSION + 1} there and"),
+        ({"version": MESSAGES.newest + 1}, "version is 10 there and 8 to 9 here; upgrade this one"),
+        ({"version": MESSAGES.oldest - 1}, "version is 7 there and 8 to 9 here; upgrade that one"),
         ({"width": 7}, "width is 7 there and 5 here"),
         ({"task.name": "cifar10"}, "task.name is cifar10 there and digits here"),
         ({"seed": 1}, "seed is 1 there and 0 here"),

@@ -439,12 +439,27 @@ def test_one_that_steps_aside_is_gone_for_its_neighbours() -> None:
         assert not a.link.traffic.dropped
 
 
+def test_one_whose_algorithm_answered_nothing_before_is_left_out_sooner_the_next_time() -> None:
+    """Walks that came to it when it was asked again were held for 28 heartbeats each time; 12, and 4 from then on."""
+    outbox, walk = Outbox(lambda chunk: None, lambda word: None, lambda parcel: None, lambda: None, 1), Message("walk")
+    outbox.ask_again(walk)
+    assert not outbox.is_mute
+    outbox.ask_again(walk)
+    assert outbox.is_mute
+    outbox.cancel()
+    assert not outbox.is_mute
+    outbox.ask_again(walk)
+    assert outbox.is_mute
+
+
 def test_of_namesakes_nobody_is_believed_more_than_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = DuplicateNames(own=10)
     assert not any(heard.told(life) for life in (9, 10, 1 << 63))
     assert (heard.is_behind, heard.later) == (False, 0)
     assert [heard.told(life) for life in (11, 12)] == [True, False]  # news once
     assert (heard.is_behind, heard.later) == (True, 12)
+    heard.told(13, sender=2)
+    assert 2 in heard.sayers
     assert not heard.dropped(3)  # what was on its way when a node was killed and started again
     assert heard.doubled() == []
     monkeypatch.setattr("walktalk.runtimes.peers.identity.handshake.LATELY", 0.0)

@@ -20,7 +20,8 @@ import torch
 import yaml
 
 import walktalk as wt
-from walktalk.api.site import load_optimizer
+from walktalk.api.talk import Talk
+from walktalk.api.visit import load_optimizer
 from walktalk.core.errors import DataError, SpecError, StudyError, UnavailableError, UserError
 from walktalk.learning import tasks
 from walktalk.protocols import FedProx, Scaffold
@@ -90,8 +91,9 @@ class OneNode:
         """A visit that is under way, of a script that ends afterwards."""
         thread = self.begin(wanted or work(self.trainer.initial_row(0)))
         with self.site(**options) as site:
-            yield next(iter(site))
-        if site._visit is not None and site._visit.is_over:
+            visit = next(iter(site))
+            yield visit
+        if visit.is_over:
             thread.join(10.0)
 
 
@@ -231,8 +233,8 @@ def test_what_is_given_back_lies_in_the_row_as_it_is_numbered_however_it_lies_in
     weight = torch.arange(24.0).reshape(2, 3, 2, 2)
     layout = tasks.StateLayout.of({"w": weight})
     row = torch.zeros(24)
-    visit = SimpleNamespace(_site=SimpleNamespace(_back=SimpleNamespace(numbers=lambda place, count: row)))
-    wt.Visit._put(visit, {"w": weight.to(memory_format=torch.channels_last)}, layout, 0)
+    talk = SimpleNamespace(_back=SimpleNamespace(numbers=lambda place, count: row))
+    Talk.put(talk, {"w": weight.to(memory_format=torch.channels_last)}, layout, 0)
     assert row.tolist() == list(range(24))
 
 
@@ -339,7 +341,7 @@ def test_a_script_that_dies_is_missed_and_taken_again(node: OneNode) -> None:
     thread = node.begin(work(node.trainer.initial_row(0), walk=-1))
     site = node.site().__enter__()
     visit = next(iter(site))
-    site._hang_up()  # as the system does for a process that is killed
+    site._talk.hang_up()  # as the system does for a process that is killed
     wait_for(lambda: "has ended without a word" in node.trainer.missing, "the loss")
     assert not node.trainer.planned
     assert thread.is_alive()  # the node's own model waits for whoever comes
@@ -356,7 +358,7 @@ def test_a_walk_does_not_wait_for_a_script_that_is_gone(node: OneNode) -> None:
     thread = node.begin(wanted)
     site = node.site().__enter__()
     next(iter(site))
-    site._hang_up()
+    site._talk.hang_up()
     assert node.trainer.release(wanted)
     thread.join(10.0)
     assert node.answers == [Answer()]
@@ -431,6 +433,47 @@ def test_its_optimizer_is_kept_as_the_study_says(tmp_path: Path) -> None:
         node.trainer.close("")
 
 
+def test_private_arrays_stay_at_their_node(tmp_path: Path) -> None:
+    node = OneNode(tmp_path, task={**OUTSIDE, "private": ["head", "bn.*"]}, training={"optimizer_state": "node"})
+    trainer = node.trainer
+    try:
+        row = trainer.initial_row(0)
+        assert (row.tolist(), trainer.parameters, trainer.width, trainer.state_width) == ([0.0] * 4, 4, 4, 6)
+        with node.visited(work(row, state=torch.zeros(6))) as visit:
+            assert visit.weight
+            assert visit.state["head"].tolist() == [1.0] * 3  # as all nodes begin
+            new = {name: array + 1 for name, array in visit.state.items()}
+            assert visit.finish({**new, "head": new["head"] * 2, "count": visit.state["count"]})
+        (answer,) = node.answers
+        assert answer.row is not None
+        assert answer.row.tolist() == [1.0] * 4
+        assert answer.state is not None
+        assert answer.state.tolist() == [1.0, 4.0, 4.0, 4.0, 2.0, 2.0]
+        with node.visited(work(row + 7, state=answer.state)) as visit:  # the model of somebody else
+            assert (visit.state["x"][0], visit.state["head"][0], visit.state["bn.running_mean"][0]) == (7.0, 4.0, 2.0)
+            visit.skip()
+        found: list[Any] = []
+        with node.site(evaluate=lambda visit: {"train_loss": float(visit.state["head"].sum())}) as site:
+            threading.Timer(0.1, lambda: found.append(trainer.measure(row, answer.state))).start()
+            threading.Timer(0.3, lambda: trainer.tell_over("the run is over")).start()
+            assert list(site) == []
+        assert found == [{"train_loss": 12.0}]
+        assert {name: part.tolist() for name, part in trainer.private_part(answer.state).items()} == {
+            "head": [4.0] * 3, "bn.running_mean": [2.0] * 2,
+        }  # fmt: skip
+        assert trainer.named(row)["head"].tolist() == [1.0] * 3
+    finally:
+        trainer.close("")
+
+
+@pytest.mark.parametrize(
+    ("private", "words"), [("tail", "no array of floats is called 'tail'"), ("*", "all arrays are")]
+)
+def test_private_arrays_have_to_be_there_and_others_too(private: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
+        OneNode(tmp_path, task={**OUTSIDE, "private": private})
+
+
 def test_only_the_same_user_comes_in(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
     path = node.trainer._folder / local.SOCKET
     assert path.stat().st_mode & 0o777 == 0o600
@@ -486,7 +529,7 @@ def test_nonsense_at_the_socket_ends_nothing(node: OneNode, caplog: pytest.LogCa
         end._end.sendall(data)
         end.close()
     with node.visited() as visit:
-        visit._site._said({"say": "sing"})
+        visit._talk.say({"say": "sing"})
         wait_for(lambda: bool(node.trainer.missing), "a refusal")
     assert "said what cannot be" in node.trainer.missing
     with node.site():

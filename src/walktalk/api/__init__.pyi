@@ -12,7 +12,6 @@ from .progress import shown_progress as shown_progress
 from .results import Compared as Compared
 from .results import Run as Run
 from .site import Site as Site
-from .site import Visit as Visit
 from .site import site as site
 from .sweep import Sweep as Sweep
 from .sweep import sweep as sweep
@@ -22,3 +21,4 @@ from .train import compare as compare
 from .train import forecast as forecast
 from .train import train as train
 from .training import Training as Training
+from .visit import Visit as Visit

@@ -12,38 +12,21 @@ The node is a process of its own: it is found on this machine or started, and ou
 from __future__ import annotations
 
 import logging
-import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy.typing as npt
-import torch
-from torch import Tensor, nn
-
-from walktalk.api.ranks import ranks_here
-from walktalk.core.errors import DataError, SpecError, UnavailableError, UserError, suggestion
-from walktalk.core.settings import misfit
-from walktalk.learning import tasks
-from walktalk.records import HistoryRow
-from walktalk.runtimes.peers import (
-    METRICS,
-    VERSION,
-    Closed,
-    LocalConnection,
-    SharedMemory,
-    connect,
-    load_cluster,
-    norm_of,
-)
+from walktalk.api.talk import Talk, ranks_here
+from walktalk.api.visit import Visit, checked_metrics
+from walktalk.core.errors import SpecError, UnavailableError, UserError, suggestion
+from walktalk.runtimes.peers import SCRIPT, Closed, LocalConnection, connect, load_cluster
 from walktalk.studies import load_spec, make_spec
 from walktalk.studies.peers import check_outside_samples, study_keys
 
@@ -52,10 +35,8 @@ log = logging.getLogger(__name__)
 LOG = "node.log"  # in a node's folder: what it says, where a script has started it
 PATIENCE = 300.0  # seconds that a node may take to start: it reads libraries on a busy machine
 LOOK_EVERY = 0.05  # seconds, for a node that starts
-NOT_FINITE = "not finite"
-OWN_COLUMNS = {*HistoryRow._fields} - {"train_loss", "test_accuracy"}  # of a history, which no script fills
 
-Evaluate = Callable[["Visit"], Mapping[str, float]]
+Evaluate = Callable[[Visit], Mapping[str, float]]
 
 
 class Site:
@@ -83,29 +64,28 @@ class Site:
         check_outside_samples(spec, cluster)
         self.name = name
         self.folder = cluster.folder / name
-        self.over = ""  # why there are no more visits; "": there may be
-        self._failed = False  # whether that is because the node has ended with an error
         self._config, self._evaluate, self._start = config, evaluate, start
         self._facts = study_keys(spec, cluster)
         self._node: subprocess.Popen[bytes] | None = None
-        self._connection: LocalConnection | None = None
-        self._given: SharedMemory | None = None
-        self._back: SharedMemory | None = None
-        self._described: dict[str, Any] = {}  # what the node says of models
-        self._visit: Visit | None = None
-        self._ranks = ranks_here() if several else None
+        self._talk = Talk(name, ranks_here() if several else None)
+
+    @property
+    def over(self) -> str:
+        """Why there are no more visits; "": there may be."""
+        return self._talk.over
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Site:
-        if self._given is not None:
+        talk = self._talk
+        if talk.is_prepared:
             return self
-        if self._ranks is None:
+        if talk.ranks is None:
             self._connect()
-        elif self._ranks.is_first:
+        elif talk.is_first:
             self._connect_for_all()
         else:
-            self._prepare(self._ranks.hear(), None)
+            talk.prepare(talk.ranks.hear(), None)
         return self
 
     def __exit__(
@@ -113,61 +93,56 @@ class Site:
     ) -> None:
         planned = kind is None or issubclass(kind, (KeyboardInterrupt, SystemExit, GeneratorExit))
         why = "was stopped" if planned else f"has ended with {kind.__name__ if kind else ''}: {error}"
-        if self._connection is not None and not self.over:
-            with suppress(Closed):
-                self._connection.send({"say": "bye", "why": why, "planned": planned})
-        self._hang_up()
-        if self._ranks is not None and self.over:
-            self._ranks.close()
+        talk = self._talk
+        if not talk.over:
+            talk.say({"say": "bye", "why": why, "planned": planned})
+        talk.hang_up()
+        if talk.ranks is not None and talk.over:
+            talk.ranks.close()
 
     def __iter__(self) -> Iterator[Visit]:
         self.__enter__()
         while (visit := self._next()) is not None:
             yield visit
-            if not visit.is_over and self._is_first:
+            if not visit.is_over and self._talk.is_first:
                 log.warning("%s: visit %d was neither finished nor skipped; it is skipped", self.name, visit.number)
                 visit.skip()
 
-    @property
-    def _is_first(self) -> bool:
-        """Whether this process talks to the node; others of the same script hear of it."""
-        return self._ranks is None or self._ranks.is_first
-
     def _next(self) -> Visit | None:
         """The next model to train; None where the run is over."""
-        if not self._is_first:
+        talk = self._talk
+        if not talk.is_first:
             return self._heard()
         said = self._next_said()
-        if self._ranks is not None:
-            self._ranks.say({"over": self.over, "failed": self._failed} if said is None else said)
-            if said is not None and self._given is not None:
-                self._ranks.share(self._given.bytes)
+        if talk.ranks is not None:
+            talk.ranks.say({"over": talk.over, "failed": talk.failed} if said is None else said)
+            if said is not None:
+                talk.share()
         self._check_node()
-        self._visit = None if said is None else Visit(self, said)
-        return self._visit
+        return None if said is None else self._visited(said)
+
+    def _visited(self, said: Mapping[str, Any]) -> Visit:
+        """A visit of which the node has said this."""
+        visit = self._talk.visit = Visit(self._talk, said)
+        return visit
 
     def _heard(self) -> Visit | None:
         """What the first process of this script says of the next visit; verdicts that nobody waited for are passed."""
-        assert self._ranks is not None
-        assert self._given is not None
-        while not self.over:
-            said = self._ranks.hear()
+        talk = self._talk
+        assert talk.ranks is not None
+        while not talk.over:
+            said = talk.ranks.hear()
             if "over" in said:
-                self._end(said)
+                talk.end(said)
             elif "visit" in said:
-                self._ranks.share(self._given.bytes)
-                self._visit = Visit(self, said)
-                return self._visit
+                talk.share()
+                return self._visited(said)
         self._check_node()
         return None
 
-    def _end(self, said: Mapping[str, Any]) -> None:
-        """There are no more visits, and the node has said why."""
-        self.over, self._failed = str(said["over"]), bool(said.get("failed"))
-
     def _check_node(self) -> None:
         """Raise an error where there are no more visits because the node has failed: the run is not over."""
-        if self._failed:
+        if self._talk.failed:
             raise UnavailableError(
                 f"node {self.name}: {self.over}; its log says more: {self.folder / LOG}; start this script again, and "
                 "the node goes on from its checkpoint"
@@ -176,11 +151,11 @@ class Site:
     def _next_said(self) -> dict[str, Any] | None:
         """What the node says of the next model to train. One that is to be measured is measured on the way."""
         while not self.over:
-            said = self._asked({"say": "next"})
+            said = self._talk.ask({"say": "next"})
             if said is None:
                 self._find_again()
             elif "over" in said:
-                self._end(said)
+                self._talk.end(said)
             elif said.get("measure"):
                 self._measure(int(said["visit"]))
             else:
@@ -190,41 +165,21 @@ class Site:
     def _measure(self, number: int) -> None:
         found: Mapping[str, float] = {}
         if self._evaluate is not None:
-            found = checked_metrics(self._evaluate(Visit(self, {"visit": number, "measure": True})))
-        self._asked({"say": "measured", "visit": number, "metrics": dict(found)})
+            found = checked_metrics(self._evaluate(Visit(self._talk, {"visit": number, "measure": True})))
+        self._talk.ask({"say": "measured", "visit": number, "metrics": dict(found)})
 
     # -- the node -----------------------------------------------------------------------------------------------------
 
-    def _asked(self, said: dict[str, Any]) -> dict[str, Any] | None:
-        """What the node answers; None where it has gone."""
-        self._said(said)  # where it has gone, it may have said why
-        return self._answered()
-
-    def _answered(self) -> dict[str, Any] | None:
-        """What the node says next; None where it has gone."""
-        connection = self._connection
-        if connection is None:
-            return None
-        try:
-            return connection.receive()[0]
-        except Closed:
-            self._hang_up()
-            return None
-
-    def _said(self, said: dict[str, Any]) -> None:
-        with suppress(Closed):
-            if self._connection is not None:
-                self._connection.send(said)
-
     def _connect_for_all(self) -> None:
         """Talk to the node, and let the other processes of this script know what comes of it."""
-        assert self._ranks is not None
+        talk = self._talk
+        assert talk.ranks is not None
         try:
             self._connect()
         except UserError as error:
-            self._ranks.say({"refused": str(error)})
+            talk.ranks.say({"refused": str(error)})
             raise
-        self._ranks.say({**self._described, "over": self.over})
+        talk.ranks.say({**talk.described, "over": talk.over})
 
     def _connect(self) -> None:
         """Talk to the node, which is started where it does not run."""
@@ -233,7 +188,7 @@ class Site:
             connection = self._started()
         if connection is None:
             return
-        hello = {"version": VERSION, "facts": self._facts, "evaluates": self._evaluate is not None}
+        hello = {**SCRIPT.told(), "facts": self._facts, "evaluates": self._evaluate is not None}
         try:
             connection.send(hello)
             said, memory = connection.receive(descriptors=2)
@@ -248,25 +203,7 @@ class Site:
         if "refused" in said:
             connection.close()
             raise UserError(f"node {self.name} refuses this script: {said['refused']}")
-        self._prepare(said, memory)
-        self._connection = connection
-
-    def _prepare(self, said: dict[str, Any], memory: list[int] | None) -> None:
-        """Learn what a model is here, and where it comes; `memory`: that of the node, None where that is another's."""
-        if "refused" in said:
-            raise UserError(str(said["refused"]))
-        self.over = self.over or str(said.get("over", ""))
-        if self.over:
-            return
-        self._described = {key: said[key] for key in ("layout", "optimizer", "constants", "memory")}
-        self.layout = tasks.StateLayout.from_json(said["layout"])
-        self.optimizer_layout = tasks.StateLayout.from_json(said["optimizer"])
-        self._constants: dict[str, int] = said["constants"]
-        sizes: list[int] = said["memory"]
-        if memory is None:
-            self._given, self._back = (SharedMemory.new(size) for size in sizes)
-        else:
-            self._given, self._back = (SharedMemory(*one) for one in zip(memory, sizes, strict=True))
+        self._talk.begin(connection, said, memory)
 
     def _started(self) -> LocalConnection | None:
         """A connection to a node that is started now; None where its run is over."""
@@ -299,7 +236,7 @@ class Site:
                 said = (self.folder / LOG).read_bytes()[before:].decode(errors="replace").strip().splitlines()
                 why = said[-1] if said else "it said nothing"
                 if self._node.returncode == 0:
-                    self.over = why
+                    self._talk.over = why
                     return None
                 raise UserError(f"node {self.name} did not start: {why}")
             time.sleep(LOOK_EVERY)
@@ -312,286 +249,6 @@ class Site:
                 self._node.wait(5.0)
         log.warning("%s: its node has gone; it is looked for, and started again", self.name)
         self._connect()
-
-    def _hang_up(self) -> None:
-        for one in (self._connection, self._given, self._back):
-            if one is not None:
-                one.close()
-        self._connection = self._given = self._back = None
-
-
-class Visit:
-    """A model that has come to be trained here, or this node's own, whose turn it is.
-
-    Args:
-        site: Where it has come.
-        said: What the node says of it.
-    """
-
-    def __init__(self, site: Site, said: Mapping[str, Any]) -> None:
-        self.node = site.name  # whose turn it is
-        self.number: int = said["visit"]  # counts this node's visits since it was started
-        self.iteration: int = said.get("iteration", 0)  # trainings of the whole run, as far as it is known here
-        walk = said.get("walk", -1)
-        self.walk: int | None = walk if walk > 0 else None  # which walk it is; None: this node's own model
-        self.steps: int = said.get("steps", 1)  # optimizer steps that the study asks for
-        self._lr, self._weight = float(said.get("lr", math.nan)), float(said.get("weight", 1.0))
-        self._weighed = False  # whether the script knows the weight
-        self.deadline: float | None = said.get("deadline")  # by time.monotonic(): finish or report progress until then
-        self.is_over = False
-        self._site = site
-
-    @property
-    def lr(self) -> float:
-        """The learning rate that the study asks for, by its schedule and the node's weight."""
-        self._weighed = True
-        return self._lr
-
-    @property
-    def weight(self) -> float:
-        """Times which a learning rate of your own is to count, by the study's objective.
-
-        Who asks neither for it nor for `lr` has the way from the old to the new model made longer by as much.
-        """
-        self._weighed = True
-        return self._weight
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        """The model's arrays by name, in memory that the node has, too; they are yours until the visit ends."""
-        site = self._site
-        assert site._given is not None
-        constants = {}
-        for array in site.layout.arrays:
-            if array.start < 0:
-                kind = tasks.KINDS[array.kind]
-                place, size = site._constants[array.name], array.size * kind.itemsize
-                constants[array.name] = site._given.bytes[place : place + size].view(kind).view(array.shape)
-        return site.layout.state(site._given.numbers(0, site.layout.width), constants)
-
-    @cached_property
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The model's arrays by name, as NumPy arrays in the same memory as `tensors`."""
-        return {name: tensor.numpy() for name, tensor in self.tensors.items()}
-
-    @cached_property
-    def optimizer(self) -> dict[str, Tensor]:
-        """The optimizer's arrays by name, where its state stays at the node or came with the walk; else {}."""
-        site = self._site
-        assert site._given is not None
-        numbers = site._given.numbers(4 * site.layout.width, site.optimizer_layout.width)
-        return site.optimizer_layout.state(numbers, {})
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the node takes this training for one that hangs."""
-        return math.inf if self.deadline is None else self.deadline - time.monotonic()
-
-    def load(self, module: nn.Module, optimizer: Any = None) -> None:
-        """Load the model into a module.
-
-        Args:
-            module: Its arrays of the study's names are overwritten; all others, such as a frozen base, stay.
-            optimizer: One of torch's: what is kept of it is loaded, too, where the study keeps anything.
-        """
-        if not isinstance(module, nn.Module):
-            self._mistake(f"load takes a module, not {type(module).__name__}; the arrays themselves are visit.tensors")
-        inside = tasks.unwrapped(module).state_dict()
-        for name, array in inside.items():
-            tasks.check_whole(name, array)
-        missing = [f"{name} is missing" for name in self.tensors if name not in inside]
-        own = {name: inside[name] for name in self.tensors if name in inside}
-        self._check([*missing, *(self._site.layout.differences(own) if not missing else [])], "the module")
-        with torch.no_grad():
-            for name, tensor in self.tensors.items():
-                inside[name].copy_(tensor)
-        if optimizer is not None and self.optimizer:
-            load_optimizer(optimizer, self.optimizer)
-
-    def progress(self, share: float = 0.0) -> None:
-        """Say that the training goes on: whoever says so now and then is waited for, however long it takes.
-
-        Args:
-            share: How much of it is done, from 0 to 1.
-        """
-        if isinstance(share, (str, bytes)) or not hasattr(share, "__float__"):
-            raise misfit("share", share, "a number from 0 to 1", DataError)
-        if not self.is_over and self._site._is_first:
-            self._site._said({"say": "progress", "visit": self.number, "share": float(share)})
-
-    def finish(
-        self,
-        state: Any = None,
-        *,
-        samples: int | None = None,
-        steps: int | None = None,
-        metrics: Mapping[str, float] | None = None,
-        optimizer: Any = None,
-    ) -> bool:
-        """Give the trained model back; whether it counts. Where it does not, a warning says why.
-
-        Args:
-            state: A module or a mapping of arrays, with the study's names, shapes and kinds; what `visit.state` has
-                become in place, if left out.
-            samples: How many samples it was trained on.
-            steps: How many optimizer steps were made.
-            metrics: What you have measured, by name: `train_loss` and `test_accuracy` are columns of the history.
-            optimizer: One of torch's, or a mapping of arrays: kept as the study says, where it keeps anything.
-        """
-        self._check_open()
-        site = self._site
-        if not site._is_first:
-            return self._told()
-        found = checked_metrics(metrics or {})
-        counts = {name: whole_number(name, n) for name, n in (("samples", samples), ("steps", steps)) if n is not None}
-        arrays = self.tensors if state is None else self._arrays(state)
-        beside = self._optimizer_arrays(optimizer)
-        self._put(arrays, site.layout, 0)
-        self._put(beside, site.optimizer_layout, 4 * site.layout.width)
-        self.is_over = True
-        if beside and (bad := self._not_finite(site.optimizer_layout, 4 * site.layout.width)):
-            site._said({"say": "mistake", "why": bad})
-            site._asked({"say": "skip", "visit": self.number, "why": NOT_FINITE, "metrics": found})
-            return self._left_out(bad)
-        weighed = self._weighed or self._weight == 1.0
-        said = {"say": "finish", "visit": self.number, "metrics": found, "optimizer": bool(beside), **counts}
-        site._said(said | ({} if weighed else {"lengthen": True}))
-        bad = self._not_finite(site.layout, 0)  # the node goes on meanwhile, and sees for itself that it is so
-        taken = self._verdict(site._answered())
-        if bad:
-            site._said({"say": "mistake", "why": bad})
-            return self._left_out(bad)
-        return self._shared(taken)
-
-    def _left_out(self, why: str) -> bool:
-        """False: the visit counts nothing, as all processes of the script are told."""
-        log.warning("%s: visit %d counts nothing: %s", self._site.name, self.number, why)
-        return self._shared(False)
-
-    def skip(self) -> None:
-        """Give the model back as it came: its walk goes on, and nothing is counted."""
-        self._check_open()
-        if self._site._is_first:
-            self.is_over = True
-            self._counts(self._site._asked({"say": "skip", "visit": self.number}))
-        else:
-            self._told()
-
-    def _told(self) -> bool:
-        """What the first process of this script says of whether the visit counts."""
-        assert self._site._ranks is not None
-        self.is_over = True
-        return bool(self._site._ranks.hear().get("counts"))
-
-    def _counts(self, answer: dict[str, Any] | None) -> bool:
-        """Whether a visit counts, by the node's answer."""
-        return self._shared(self._verdict(answer))
-
-    def _shared(self, counts: bool) -> bool:
-        """Whether a visit counts, once all processes of the script know it."""
-        if self._site._ranks is not None:
-            self._site._ranks.say({"counts": counts})
-        return counts
-
-    def _verdict(self, answer: dict[str, Any] | None) -> bool:
-        site = self._site
-        if answer is not None and "over" in answer:
-            site._end(answer)
-            answer = {"counts": False, "why": site.over}
-        if answer is None:
-            log.warning(
-                "%s: its node has gone before visit %d was given back; it counts nothing", site.name, self.number
-            )
-            return False
-        if not answer["counts"]:
-            log.warning("%s: visit %d counts nothing: %s", site.name, self.number, answer["why"])
-        return bool(answer["counts"])
-
-    def _check_open(self) -> None:
-        if self.is_over:
-            self._mistake(f"visit {self.number} was given back before; each is finished or skipped once")
-        if self._site._visit is not self:
-            self._mistake(f"visit {self.number} is not the one that is under way")
-
-    def _check(self, mistakes: list[str], whose: str) -> None:
-        if mistakes:
-            self._mistake(f"{whose} does not have the arrays of the study: {tasks.in_words(mistakes)}")
-
-    def _mistake(self, why: str) -> None:
-        """Raise a `DataError`, and let the node say so, too."""
-        self._site._said({"say": "mistake", "why": why})
-        raise DataError(f"{self.node}: {why}")
-
-    def _arrays(self, state: Any) -> Mapping[str, Tensor]:
-        arrays = tasks.named_arrays(state)
-        layout = self._site.layout
-        if isinstance(state, nn.Module):  # it may have more than travels, such as a frozen base
-            names = [array.name for array in layout.arrays]
-            arrays = {name: arrays[name] for name in names if name in arrays}
-        self._check(layout.differences(arrays), "what was given back")
-        return arrays
-
-    def _optimizer_arrays(self, optimizer: Any) -> Mapping[str, Tensor]:
-        layout = self._site.optimizer_layout
-        if optimizer is None or not layout.width:
-            return {}
-        arrays = tasks.named_arrays(optimizer)
-        self._check(layout.differences(arrays), "the optimizer")
-        return arrays
-
-    def _put(self, arrays: Mapping[str, Tensor], layout: tasks.StateLayout, place: int) -> None:
-        """Copy arrays to where the node reads them: the only copy on the way back."""
-        assert self._site._back is not None
-        numbers = self._site._back.numbers(place, layout.width)
-        for array in layout.arrays if arrays else ():
-            if array.start >= 0:
-                numbers[array.start : array.start + array.size].view(array.shape).copy_(arrays[array.name].detach())
-
-    def _not_finite(self, layout: tasks.StateLayout, place: int) -> str:
-        """What is said of the first array given back that the node cannot take; "" where it can."""
-        assert self._site._back is not None
-        numbers = self._site._back.numbers(place, layout.width)
-        if math.isfinite(norm_of(numbers)):
-            return ""
-        pieces = {one.name: numbers[one.start : one.start + one.size] for one in layout.arrays if one.start >= 0}
-        bad = [name for name, piece in pieces.items() if not math.isfinite(norm_of(piece))]
-        return f"{bad[0] if bad else 'the model'} has numbers that are not finite, or enormous"
-
-
-def load_optimizer(optimizer: Any, arrays: Mapping[str, Tensor]) -> None:
-    """Put arrays into the state of one of torch's optimizers, by its parameters' numbers."""
-    found: dict[int, dict[str, Tensor]] = {}
-    for name, array in arrays.items():
-        number, _, what = name.partition(".")
-        found.setdefault(int(number), {})[what] = array.clone()
-    optimizer.load_state_dict({"state": found, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics as plain numbers; those that are not finite are left out."""
-    if not isinstance(metrics, Mapping):
-        raise misfit("metrics", metrics, "a mapping of names to numbers, such as {'train_loss': 0.3}", DataError)
-    if len(metrics) > METRICS:
-        raise DataError(f"metrics: {len(metrics)} at once; allowed: {METRICS} at most")
-    found = {}
-    for name, value in metrics.items():
-        if name in OWN_COLUMNS:
-            raise DataError(f"metrics: {name} is a column that every history has; call it something else")
-        try:
-            number = float(value.detach() if isinstance(value, Tensor) else value)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"metrics: {name} is no number ({type(value).__name__})") from error
-        if math.isfinite(number):
-            found[str(name)] = number
-    return found
-
-
-def whole_number(name: str, value: Any) -> int:
-    """A count that a script has given."""
-    try:
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise misfit(name, value, "a whole number", DataError) from None
 
 
 def site(

@@ -4,6 +4,7 @@ stalls    its trainings hang, as on a GPU that is gone, and go on when the file 
 deaf      its link acknowledges nothing
 mute      its link takes models, and its algorithm never hears of them
 counts    it says that it has trained and sent beyond measure, and that the run is over
+lives     it says to all its neighbours that later lives of them are heard
 misleads  it answers operators with what is no answer
 
 A node knows nothing of this: its parts are wrapped from outside, each with what it needs.
@@ -14,16 +15,32 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from walktalk.protocols import Effect, Event, Received
-from walktalk.runtimes.peers import OPERATOR, Connections, Delivery, Node, packed_count
+from walktalk.runtimes.peers import (
+    ACKS,
+    OPERATOR,
+    Ack,
+    Answer,
+    Connections,
+    Delivery,
+    Link,
+    Node,
+    Stamp,
+    Word,
+    encode_ack,
+    packed_count,
+)
 
 STALLS, DEAF, MUTE, FALSE_COUNTS, MISLEADS = "stalls", "deaf", "mute", "counts", "misleads"
+FALSE_LIVES = "lives"
 LOOK_EVERY = 0.1  # seconds, at the file, while a training hangs
+LIE_EVERY = 0.5  # seconds, about lives
 MANY = 10**12  # trainings, and bytes, of one that lies
 HEAD = 8  # bytes before the counts
 DEPTH = 5000  # of an answer that is nested
@@ -53,6 +70,7 @@ class Misbehaviour:
         self._hang_in(node.training.queue._thread)
         self._wrap_ears(node)
         self._count_falsely_in(node)
+        threading.Thread(target=self._lie_about_lives_of, args=(node.link,), name="lives", daemon=True).start()
 
     def _is(self, name: str) -> bool:
         return (self._folder / name).exists()
@@ -84,14 +102,21 @@ class Misbehaviour:
         tally = node.progress.tally
         encode = tally.encode
 
-        def false(clock: float, rng: random.Random) -> bytes:
-            told = encode(clock, rng)
+        def false(clock: float, rng: random.Random, lengths: bool = False) -> bytes:
+            told = encode(clock, rng, lengths)
             if not self._is(FALSE_COUNTS):
                 return told
             own = tally.own._replace(iterations=MANY, sent=MANY, done=True, over=True)
-            return told[:HEAD] + packed_count(tally.node, own)
+            return told[:HEAD] + Word(packed_count(tally.node, own)).packed(lengths)
 
         tally.encode = false  # type: ignore[method-assign]
+
+    def _lie_about_lives_of(self, link: Link) -> None:
+        while not link.connections.closed:
+            time.sleep(LIE_EVERY)
+            for peer in link.endpoint.neighbours.values() if self._is(FALSE_LIVES) else ():
+                later = Ack(Stamp(time.time_ns(), 0), Answer.OUTLIVED)
+                link.connections.say(peer, ACKS, encode_ack(later))
 
 
 def mislead_operators(folder: Path) -> None:

@@ -71,8 +71,12 @@ class ReturnTimes:
 
     def limit(self, chance: float, unfinished: float = 0.0) -> float:
         """How long no more than this share of walks stays away; few observations are not trusted."""
-        doubt = 1.0 + 1.0 / math.sqrt(len(self.seen) + 1)
-        return self.tail_with(unfinished) * math.log(1.0 / chance) * doubt
+        return self.limits((chance,), unfinished)[chance]
+
+    def limits(self, chances: tuple[float, ...], unfinished: float = 0.0) -> dict[float, float]:
+        """How long no more than each of these shares stays away."""
+        doubt, tail = 1.0 + 1.0 / math.sqrt(len(self.seen) + 1), self.tail_with(unfinished)
+        return {chance: tail * math.log(1.0 / chance) * doubt for chance in chances}
 
     def survival(self, age: float) -> float:
         """The chance that a living walk was seen last so long ago or longer, at a moment that knows nothing of it.
@@ -103,22 +107,19 @@ class Guard:
 
         chance: of a walk, and when it left: how often a living one may be taken for lost; 0 if never.
         """
-        return sorted(walk for walk, due in self._due(now, chance).items() if now >= due)
+        limits = self._limits(now)
+        return sorted(walk for walk, left in self.away.items() if now >= left + limits[chance(walk, left)])
 
     def next_check(self, now: float, chance: Callable[[int, float], float]) -> float:
         """Seconds until a walk may be overdue; `chance` as above."""
-        limit = self.times.limit(RARELY, self._unfinished(now))
-        soonest = min(self._due(now, chance).values(), default=math.inf)
-        return max(soonest - now, 1e-3 * limit) if soonest < math.inf else limit
+        limits = self._limits(now)
+        soonest = min((left + limits[chance(walk, left)] for walk, left in self.away.items()), default=math.inf)
+        return max(soonest - now, 1e-3 * limits[RARELY]) if soonest < math.inf else limits[RARELY]
 
-    def _due(self, now: float, chance: Callable[[int, float], float]) -> dict[int, float]:
-        out = self._unfinished(now)
-        limits = {0.0: math.inf} | {rare: self.times.limit(rare, out) for rare in (RARELY, HARDLY_EVER)}
-        return {walk: left + limits[chance(walk, left)] for walk, left in self.away.items()}
-
-    def _unfinished(self, now: float) -> float:
-        """The seconds that walks have been out which are out now, in sum."""
-        return sum(max(now - left, 0.0) for left in self.away.values())
+    def _limits(self, now: float) -> dict[float, float]:
+        """How long a walk may be away, by how often a living one may be taken for lost."""
+        out = sum(max(now - left, 0.0) for left in self.away.values())  # seconds of those that are out now, in sum
+        return {0.0: math.inf} | self.times.limits((RARELY, HARDLY_EVER), out)
 
 
 ENOUGH = 40  # return times that must be known before their distribution is trusted to the fourth decimal

@@ -25,6 +25,7 @@ from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeState
 from walktalk.runtimes.peers.node.training import TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 
 STATES = ("starting", "training", "waiting", "done", "leaving", "aside")
 UNWELL = 2  # the warning of a certificate's end from which on a node is not well (`Validity.warning`): seven days
@@ -89,6 +90,9 @@ class Health:
             "dropped": dict(traffic.dropped),
             "refused": dict(state.refused),
             "strangers": {named(peer): why for peer, why in dict(self.neighbours.strangers).items()},
+            "about": dict(self.neighbours.own_about),
+            "speaks": list(MESSAGES),
+            "neighbours_about": self._neighbours_about(),
             "diverged": state.diverged,
             "checkpoint_age": None if age is None else round(age, 3),
             "disk": self.disk,
@@ -148,7 +152,8 @@ class Health:
         for peer in self.link.duplicate_names.doubled():
             yield duplicate_name(named(peer))
         if self.link.duplicate_names.is_behind:
-            yield f"it is not heard: {duplicate_name(self.name)}"
+            says = ", ".join(map(named, self.link.duplicate_names.sayers))
+            yield f"it is not heard, says {says}: {duplicate_name(self.name)}"
 
     def _about_files(self) -> Iterator[str]:
         checkpoints, event_log, renewal = self.memory.checkpoints, self.reports.event_log, self.link.connections.renewal
@@ -165,8 +170,34 @@ class Health:
         return [
             *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
             *self._about_certificates(),
+            *self._about_versions(),
             *(f"{name} says that nothing is trained there; its own status says why" for name in self._hanging()),
+            *self._about_counts(),
         ]
+
+    def _neighbours_about(self) -> dict[str, dict[str, Any]]:
+        """What neighbours have said of themselves, and the version of messages that is spoken with each."""
+        about, speaks = dict(self.neighbours.about), dict(self.state.speaks)
+        named = self.reports.news.name_of
+        return {named(peer): {**said, "speaks": speaks.get(peer)} for peer, said in about.items()}
+
+    def _about_versions(self) -> list[str]:
+        """Neighbours whose walktalk is older, so that both go by what that one knows."""
+        spoken, named = dict(self.state.speaks), self.reports.news.name_of
+        older = sorted(
+            peer for peer, version in spoken.items() if version < MESSAGES.newest and peer in self.state.alive
+        )
+        return [
+            f"{named(peer)} speaks version {spoken[peer]} of messages, and this node {MESSAGES.newest}: both go by "
+            f"{spoken[peer]}; upgrade it"
+            for peer in older
+        ]
+
+    def _about_counts(self) -> Iterator[str]:
+        tally = self.progress.tally
+        for peer, claimed in tuple(tally.impossible.items()):
+            believed = tally.counts[peer].iterations
+            yield f"{self.reports.news.name_of(peer)} counts {claimed:,} trainings, of which {believed:,} are believed"
 
     def _hanging(self) -> list[str]:
         counts = self.progress.tally.counts

@@ -18,10 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from walktalk.protocols import Message
-from walktalk.runtimes.peers.identity.handshake import HELLO_KIND, Hello, decode_hello, differences, encode_hello
+from walktalk.runtimes.peers.identity.handshake import (
+    HELLO_KIND,
+    Hello,
+    about_this_node,
+    decode_hello,
+    encode_hello,
+    objections,
+)
 from walktalk.runtimes.peers.node.news import News
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 
 LATER_KIND = "later"
 AGAIN = 0.25  # seconds until a hello is repeated
@@ -62,6 +70,7 @@ class Neighbours:
         alive: set[int],
         reactions: Reactions,
         life: Callable[[], bytes] = bytes,
+        speaks: dict[int, int] | None = None,
     ) -> None:
         """
         - `facts`: what must be the same on both sides.
@@ -69,7 +78,11 @@ class Neighbours:
         - `alive`: is kept up to date: who is there and no stranger.
         - `reactions`: the node's.
         - `life`: this node's life, signed; empty without certificates.
+        - `speaks`: is kept up to date: by neighbour the version of messages that both sides go by.
         """
+        self.speaks: dict[int, int] = {} if speaks is None else speaks
+        self.own_about = about_this_node()  # what this node says of itself in a hello
+        self.about: dict[int, dict[str, str]] = {}  # by neighbour: what it said of itself last, refused or not
         self._life, self._proofs = life, dict[int, bytes]()  # by neighbour: its life, signed
         self.facts, self.alive = dict(facts), alive
         self.strangers: dict[int, str] = {}  # neighbours that are not listened to, and why
@@ -132,6 +145,8 @@ class Neighbours:
         self._there.discard(peer)
         self.strangers.pop(peer, None)
         self._lives.pop(peer, None)
+        self.speaks.pop(peer, None)
+        self.about.pop(peer, None)
         self._unheard.pop(peer, None)
         self.alive.discard(peer)
 
@@ -157,7 +172,8 @@ class Neighbours:
     def _say_hello(self, peer: int) -> None:
         self._said[peer] = time.monotonic()
         met = peer in self.alive or peer in self.strangers  # strangers, too, would answer each other without end
-        hello = Hello(self.facts, met, self._reactions.remembers(peer), self._life().hex())
+        remembers, life = self._reactions.remembers(peer), self._life().hex()
+        hello = Hello(self.facts, met, remembers, life, MESSAGES, self.own_about)
         self._link.send(Parcel(self._link.endpoint.number, peer, Message(HELLO_KIND, note=encode_hello(hello))), None)
 
     def _hear_hello(self, delivery: Delivery) -> None:
@@ -170,11 +186,12 @@ class Neighbours:
         deaf = self._deaf.get(peer)
         if deaf is not None and deaf.life == life and time.monotonic() < deaf.until:
             return
-        differ = differences(self.facts, hello.facts)
-        if differ:
+        self.about[peer] = dict(hello.about)
+        if differ := objections(self.facts, hello):
             self._turn_away(peer, "; ".join(differ))
         elif self._lives.get(peer) != life or peer not in self.alive:
             self._proofs[peer] = bytes.fromhex(hello.life)
+            self.speaks[peer] = MESSAGES.agreed(hello.speaks or MESSAGES) or MESSAGES.oldest
             self._welcome(peer, life, hello.knows)
         elif not hello.met:
             self._link.forget(peer)  # it had left this node out, and given up what it waited for an answer to

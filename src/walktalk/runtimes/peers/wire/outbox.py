@@ -39,9 +39,10 @@ IN_BUFFERS = 4 << 20  # bytes that may wait there
 WEIGHT = 1 / 8  # of the newest rate in the mean
 
 
-ASKED_AGAIN = 3
+ASKED_AGAIN = 2
 """Times that an algorithm asks again for an answer to what the other side has taken, and would answer as it comes: then
-the other side's link works, and its algorithm does not. Each time it waits twice as long."""
+the other side's link works, and its algorithm does not. Each time it waits twice as long. Once is enough where it was
+so before."""
 
 REMEMBERED = 16  # messages of which it is counted how often an answer was asked for
 
@@ -78,6 +79,7 @@ class Outbox:
         self._heard_at = 0.0  # when the other side has said anything about it, or it was sent
         self._gave_up = False  # whether a message was given up since the other side took one
         self._agains: dict[Message, int] = {}  # by message that was taken: how often its answer was asked for again
+        self._was_mute = False
         self.taken = 0  # messages that the other side has taken
         self.rate = 0.0  # bytes a second of the models that were taken, a running mean; 0 before the first
         self._thread: threading.Thread | None = None
@@ -144,7 +146,8 @@ class Outbox:
     def is_mute(self) -> bool:
         """Whether the other side takes what comes, and its algorithm answers nothing."""
         with self._changed:
-            return any(times >= ASKED_AGAIN for times in self._agains.values())
+            enough = 1 if self._was_mute else ASKED_AGAIN
+            return any(times >= enough for times in self._agains.values())
 
     def _learn_rate(self, letter: OutgoingModel) -> None:
         rate = letter.payload.nbytes / max(time.monotonic() - self._began, 1e-6)
@@ -155,6 +158,7 @@ class Outbox:
         with self._changed:
             letters = ([self._current] if self._current is not None else []) + list(self._line)
             self._line.clear()
+            self._was_mute = self._was_mute or any(times >= ASKED_AGAIN for times in self._agains.values())
             self._agains.clear()
             self._current, self._gave_up = None, False
             self._changed.notify_all()
