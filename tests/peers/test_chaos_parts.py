@@ -568,7 +568,7 @@ def test_one_that_joins_answers_twice_with_the_model_that_it_was_offered_and_not
 
 @pytest.mark.parametrize("again", [False, True], ids=["another answer", "the same answer again"])
 def test_one_that_comes_back_may_offer_its_old_model_in_another_exchange(again: bool) -> None:
-    rows = [TraceRow(0.0, node, "combine", "model", detail={"initial": 1.0}) for node in (0, 1)]
+    rows = [TraceRow(0.0, node, "combine", "model", detail={"initial": 1.0 + node}) for node in (0, 1)]
     for number in (1, 2):
         given = [TraceRow(number, 1, "combine", "given/0", detail={"model": 1.0})] * (number == 1 or not again)
         rows += [
