@@ -49,10 +49,12 @@ RUNGS = (
     "reproduction.paper",
     "reproduction.paper.drawing",
     "reproduction.published",
+    "reproduction.suites",
     "testing",
     "testing.chaos",
     "testing.bench",
     "testing.doctor",
+    "testing.preflight",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)

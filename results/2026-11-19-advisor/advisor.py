@@ -316,7 +316,7 @@ def ask(one: Setting, folder: Path) -> dict[str, Any]:
     advice = advise_in(situation, goal, model_bytes=one.model_bytes)
     took = time.process_time() - began
     mine = means.get(advice.best.label)
-    if mine is None:  # a rate that the truth did not come to
+    if mine is None or len(truth["costs"][advice.best.label]) < REPETITIONS + MORE:  # it says little of this one
         more = Truth(make_survey(situation, goal, model_bytes=one.model_bytes, seed="truth"))
         more.costs = {replace(advice.best, lr=-1.0): [means[winner]]}
         more.run([advice.best], range(REPETITIONS + MORE + MOST), counted=False)

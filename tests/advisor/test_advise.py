@@ -12,14 +12,15 @@ from typer.testing import CliRunner
 
 from walktalk import advisor, graphs
 from walktalk.advisor import Goal, advise_study, as_json, make_survey, of_study
-from walktalk.advisor.finals import Tried, choose
+from walktalk.advisor.finals import choose
 from walktalk.advisor.learning_curve import LearningCurve
+from walktalk.advisor.pilots import Tried
 from walktalk.advisor.situation import World, algorithms, best_aggregator, learning_rates, walk_counts
 from walktalk.cli.advise import amount_of
 from walktalk.cli.app import app
 from walktalk.core.errors import GraphError, SpecError
 from walktalk.core.seeds import Seed
-from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk
+from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Tour
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, measured_rates
 from walktalk.studies import StudySpec, make_spec
@@ -123,12 +124,12 @@ def test_candidates() -> None:
 
 def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
     """Every registered algorithm, Multi-Walk with every number of walks; the rest is left out, or said to be none."""
-    rounds = {"fedavg", "fedopt", "fedprox", "scaffold", "diloco", "streaming_diloco"}
+    rounds = {"fedavg", "fedopt", "fedprox", "fedtm", "scaffold", "diloco", "streaming_diloco"}
     servers = {*rounds, "fedbuff", "fedasync", "async_sgd"}
     everybody = {"epidemic_learning", "teleportation", "ceca", "push_pull"}  # links that neither has
     for graph, out in (
         (graphs.cycle(8), {"relay_sgd", *everybody, *servers}),
-        (graphs.star(8), everybody),
+        (graphs.star(8), {*everybody, "ring_all_reduce"}),
         (graphs.complete(8), set()),
     ):
         found = algorithms(World(graph), 3, wanted="all")
@@ -140,6 +141,13 @@ def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
         algorithms(World(graph), 3, wanted=["centralized"])
     assert "scaffold" not in {one.name for one in algorithms(World(graph, momentum=0.9), 3, wanted="all")}
     assert "choco_sgd" not in {one.name for one in algorithms(World(graph, failures=True), 3, wanted="all")}
+
+
+def test_tours_are_asked_for_in_every_number_and_are_back_after_one_lap() -> None:
+    graph = graphs.complete(6)
+    found = algorithms(World(graph), 3, wanted="tour")
+    assert [protocol.label for protocol in found] == ["tour", "tour-2", "tour-4", "tour-6"]
+    assert algorithms(World(graph), 3, named=[Tour(2)])[-1] == Tour(2)
 
 
 @pytest.mark.parametrize("topology", ["one_peer_exponential", "random_matchings"])

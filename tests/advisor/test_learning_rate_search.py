@@ -8,8 +8,8 @@ from typing import Any
 
 from walktalk.advisor import Goal, advise_study, make_survey, of_study
 from walktalk.advisor.advise import beyond
-from walktalk.advisor.finals import Tried
 from walktalk.advisor.learning_curve import LearningCurve
+from walktalk.advisor.pilots import Tried
 from walktalk.studies import StudySpec, make_spec
 
 

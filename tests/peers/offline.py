@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, Roster, S
 from walktalk.runtimes.peers.identity.handshake import HELLO_KIND, Hello, encode_hello
 from walktalk.runtimes.peers.node import state as state_of_nodes
 from walktalk.runtimes.peers.node.effect_runner import MACHINE
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.cluster import endpoints
@@ -99,9 +100,18 @@ class Offline:
 
 @contextmanager
 def offline(
-    protocol: Protocol, graph: Graph, folder: Path, patch: pytest.MonkeyPatch, seed: int, roster: bool = False
+    protocol: Protocol,
+    graph: Graph,
+    folder: Path,
+    patch: pytest.MonkeyPatch,
+    seed: int,
+    roster: bool = False,
+    old: Collection[int] = (),
 ) -> Iterator[Offline]:
-    """Nodes that have met and begun. `roster`: whether they know the whole cluster, so that others can join."""
+    """Nodes that have met and begun.
+
+    `roster`: whether they know the whole cluster, so that others can join. `old`: those that speak version 8 alone.
+    """
     clock, trainer, rng = Time(), QuadraticTrainer(graph.nodes), random.Random(seed)
     patch.setattr(state_of_nodes, "time", clock)
     places, made = endpoints(graph), Offline([], clock, rng)
@@ -116,7 +126,8 @@ def offline(
             without_network(node, made)
         for node in made.nodes:
             for peer in node.setup.endpoint.neighbours.values():
-                hello = Message(HELLO_KIND, note=encode_hello(Hello(node.neighbours.facts, met=True)))
+                speaks = None if peer in old or node.models.me in old else MESSAGES
+                hello = Message(HELLO_KIND, note=encode_hello(Hello(node.neighbours.facts, met=True, speaks=speaks)))
                 node.inbox.arrived(Delivery(Parcel(peer, node.models.me, hello), None, Stamp(1, 1)))
         for node in made.nodes:
             node._begin()

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.mechanisms import ours
 from tests.support.runs import setup
@@ -25,6 +26,7 @@ from walktalk import graphs
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.seeds import Seed
 from walktalk.core.wall_clock import shift_wall_clock, wall_seconds
+from walktalk.learning import TrainingRows, tasks
 from walktalk.protocols import (
     AGGREGATE,
     INITIAL,
@@ -51,7 +53,9 @@ from walktalk.runtimes.peers.operations.ledger import Ledger, Sums
 from walktalk.runtimes.peers.operations.replaying import clock_errors, correct_clocks
 from walktalk.runtimes.semantics import Interpreter, Scale, Stop, parsed
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
-from walktalk.studies import build_graph
+from walktalk.studies import build_graph, make_spec
+from walktalk.studies.peers import local_cluster
+from walktalk.studies.planning import build_trainer, prepare
 from walktalk.testing.chaos import (
     ChaosPlan,
     Comparison,
@@ -81,6 +85,7 @@ from walktalk.testing.chaos.misbehaviour import (
 )
 from walktalk.testing.chaos.plan import BESIDE, COMING_AND_GOING, KINDS
 from walktalk.testing.chaos.round import by_data, what_is_left
+from walktalk.testing.chaos.scripts import cluster_of_scripts, train
 from walktalk.testing.chaos.verdict import JUDGED, LedgerCheck, copies_of_walks, verdict_of
 
 GOOD = Verdict(
@@ -125,13 +130,34 @@ def test_every_fault_can_be_injected_and_every_algorithm_has_a_plan_or_says_why_
     assert set(BEGIN) == set(BESIDE)
     for name in ours():
         plan = ChaosPlan(nodes=8, algorithm=name, faults=faults_of(tuple(KINDS)))
-        if name in ("centralized", "choco_sgd"):
+        if name in ("centralized", "choco_sgd", "ring_all_reduce"):
             with pytest.raises(SpecError, match="survives no failures"):
                 plan.spec(0)
             continue
         plan.protocol.check_graph(build_graph(plan.spec(0)))
         happens = {fault.kind for fault in plan.happens}
-        assert faults - happens == (set() if plan.protocol.nodes_come_and_go else set(COMING_AND_GOING))
+        impossible = set() if plan.protocol.nodes_come_and_go else set(COMING_AND_GOING)
+        assert faults - happens == {"script"} | impossible  # there are none
+        outside = {fault.kind for fault in replace(plan, outside=True).happens}
+        assert faults - outside == {"join"} | impossible
+
+
+def test_a_script_of_a_round_trains_as_its_node_would(tmp_path: Path) -> None:
+    ready = prepare(ChaosPlan(nodes=4).spec(0), "cpu")
+    cluster = cluster_of_scripts(ready, local_cluster(ready.spec, ready.runs[0], tmp_path), tmp_path)
+    spec = make_spec(cluster.study)
+    part = tasks.build("outside", 4, 0, "2", **spec.task.settings)
+    assert part.details["samples"] == len(ready.task.parts[2])
+    trainer = build_trainer(ready.spec, ready.task.only(2), "cpu")
+    row = ready.runs[0].initial
+    given = TrainingRows(row[None], torch.tensor([0]), torch.tensor([7]), torch.tensor([0.03]))
+    expected = trainer.module(trainer.train(given)[0][0]).state_dict()
+    back: list[torch.nn.Module] = []
+    came = trainer.module(row).state_dict()
+    visit = SimpleNamespace(key=7, lr=0.03, load=lambda module: module.load_state_dict(came), finish=back.append)
+    train(visit, trainer)  # type: ignore[arg-type]
+    assert all(torch.equal(expected[name], array) for name, array in back[0].state_dict().items())
+    assert part.model.layout.differences(back[0].state_dict()) == []  # type: ignore[union-attr, operator]
 
 
 def test_what_a_round_does_is_said_again_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

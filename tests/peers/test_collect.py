@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import signal
@@ -25,11 +26,13 @@ from walktalk.runtimes.peers import (
     Fleet,
     ReplaySetup,
     archive_earlier_run,
+    check_record,
     free_ports,
     make_certificates,
     make_cluster,
     merge,
     read_event_log,
+    read_record,
     replay,
 )
 from walktalk.runtimes.peers.node.event_log import PIECE, BestCopy, Copy, FileServer, read_lines
@@ -254,8 +257,25 @@ def test_a_node_collects_at_the_end_over_mutual_tls(tmp_path):
     assert summary["cluster"]["state"] == "finished"
     assert [one["source"] for one in summary["cluster"]["nodes"]] == ["its answer"] * 3
     assert summary["cluster"]["copy"].startswith("the copy of lyon, which aggregates the walks")
+    signed_record_agrees(summary["cluster"]["nodes"], tmp_path)
     with pytest.raises(StudyError, match="holds the finished results"):  # before anything is trained
         run_and_collect(NodeJob(cluster, "lyon", deployed=True), tmp_path / "out")
+
+
+def signed_record_agrees(nodes, folder: Path) -> None:
+    """Every site has signed what its event log says of it, and the operator all of that."""
+    record = read_record(folder / "out" / "record.json")
+    checked = check_record(record, folder / "certs" / "ca.pem")
+    assert checked.complaints == []
+    model = (folder / "out" / "runs" / "multi_walk-2" / "0" / "model.safetensors").read_bytes()
+    assert record["result"]["model_sha256"] == hashlib.sha256(model).hexdigest()
+    for site, told in zip(checked.sites, sorted(nodes, key=lambda one: one["name"]), strict=True):
+        sent = {peer: flow["bytes"] for peer, flow in site.flows("sent").items() if peer in NAMES}
+        assert site.number("iterations") == told["iterations"]
+        assert told["bytes"] <= sum(sent.values()) < 1.1 * told["bytes"]  # heartbeats go on while it is collected
+        assert site.said["state"] == "over"
+        assert site.number("samples") == told["samples"]
+    assert sum(site.models("received", peer) for site in checked.sites for peer in NAMES) > 10
 
 
 def _until(fleet: Fleet, check) -> None:

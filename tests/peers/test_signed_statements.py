@@ -13,7 +13,7 @@ from walktalk.graphs import complete, cycle
 from walktalk.protocols import AsyncGossip, Message, MultiWalk
 from walktalk.runtimes.peers import Delivery, Parcel, Stamp, credentials, make_certificates
 from walktalk.runtimes.peers.identity.authority import open_authority, revoke_certificates
-from walktalk.runtimes.peers.identity.signed_statements import SignedStatements
+from walktalk.runtimes.peers.identity.signed_statements import SignedStatements, statements_in
 from walktalk.runtimes.peers.node.progress import End
 from walktalk.runtimes.peers.node.tally import FASTEST, Tally
 from walktalk.runtimes.semantics import Stop
@@ -89,7 +89,7 @@ def test_one_message_of_a_member_ends_no_run(tallies: list[Tally], monkeypatch: 
     train(liar, 10)
     a.hear(1, liar.encode(60.0, DICE))
     assert a.iterations == 20
-    end, true, before = End(Stop(iterations=3000), a), liar._said[2], dict(a.counts)
+    end, true, before = End(Stop(iterations=3000), a), liar._said[2].packed, dict(a.counts)
     assert liar.words is not None
     forged = [ENTRY.pack(node, 10**6, 10**9, 3, 100, 0.0, 0.0, 10) for node in (0, 2)]
     for told in (
@@ -145,7 +145,7 @@ def test_only_certificates_of_the_authority_are_learned(tallies: list[Tally], tm
             words.learn(nonsense)
     for nonsense in (b"x" * (ENTRY.size + 3), b"x" * (ENTRY.size + 8) + b"\xff\xff"):
         with pytest.raises(ValueError, match="breaks off"):
-            list(SignedStatements.split(nonsense, ENTRY.size))
+            statements_in(nonsense, 0, ENTRY.size)
 
 
 def test_counts_of_nodes_that_are_no_neighbours_are_heard(tmp_path: Path) -> None:

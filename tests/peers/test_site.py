@@ -433,6 +433,47 @@ def test_its_optimizer_is_kept_as_the_study_says(tmp_path: Path) -> None:
         node.trainer.close("")
 
 
+def test_private_arrays_stay_at_their_node(tmp_path: Path) -> None:
+    node = OneNode(tmp_path, task={**OUTSIDE, "private": ["head", "bn.*"]}, training={"optimizer_state": "node"})
+    trainer = node.trainer
+    try:
+        row = trainer.initial_row(0)
+        assert (row.tolist(), trainer.parameters, trainer.width, trainer.state_width) == ([0.0] * 4, 4, 4, 6)
+        with node.visited(work(row, state=torch.zeros(6))) as visit:
+            assert visit.weight
+            assert visit.state["head"].tolist() == [1.0] * 3  # as all nodes begin
+            new = {name: array + 1 for name, array in visit.state.items()}
+            assert visit.finish({**new, "head": new["head"] * 2, "count": visit.state["count"]})
+        (answer,) = node.answers
+        assert answer.row is not None
+        assert answer.row.tolist() == [1.0] * 4
+        assert answer.state is not None
+        assert answer.state.tolist() == [1.0, 4.0, 4.0, 4.0, 2.0, 2.0]
+        with node.visited(work(row + 7, state=answer.state)) as visit:  # the model of somebody else
+            assert (visit.state["x"][0], visit.state["head"][0], visit.state["bn.running_mean"][0]) == (7.0, 4.0, 2.0)
+            visit.skip()
+        found: list[Any] = []
+        with node.site(evaluate=lambda visit: {"train_loss": float(visit.state["head"].sum())}) as site:
+            threading.Timer(0.1, lambda: found.append(trainer.measure(row, answer.state))).start()
+            threading.Timer(0.3, lambda: trainer.tell_over("the run is over")).start()
+            assert list(site) == []
+        assert found == [{"train_loss": 12.0}]
+        assert {name: part.tolist() for name, part in trainer.private_part(answer.state).items()} == {
+            "head": [4.0] * 3, "bn.running_mean": [2.0] * 2,
+        }  # fmt: skip
+        assert trainer.named(row)["head"].tolist() == [1.0] * 3
+    finally:
+        trainer.close("")
+
+
+@pytest.mark.parametrize(
+    ("private", "words"), [("tail", "no array of floats is called 'tail'"), ("*", "all arrays are")]
+)
+def test_private_arrays_have_to_be_there_and_others_too(private: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
+        OneNode(tmp_path, task={**OUTSIDE, "private": private})
+
+
 def test_only_the_same_user_comes_in(node: OneNode, monkeypatch: pytest.MonkeyPatch) -> None:
     path = node.trainer._folder / local.SOCKET
     assert path.stat().st_mode & 0o777 == 0o600

@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
 import walktalk as wt
-from walktalk.learning import tasks
-from walktalk.protocols import PROTOCOLS
+from walktalk.learning import LoopTrainer, tasks
+from walktalk.protocols import PROTOCOLS, Protocol
 from walktalk.records import TraceRow, read_history
-from walktalk.runtimes.peers import Ledger, Node, load_cluster, merge, read_lives
+from walktalk.runtimes.peers import Ledger, Node, ReplaySetup, load_cluster, merge, read_lives, replay
+from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import read_sites
 from walktalk.studies.collecting import collect
 from walktalk.studies.peers import NodeJob, node_job, run_node
@@ -29,6 +32,12 @@ STAR = ("fedavg", "fedbuff", "diloco")
 OFTEN = ("multi_walk",)
 OTHERS = ("async_gossip", "local_dsgd", "sync_gossip", "osgp", "swarm_sgd", "digest", *STAR)
 NAMES = [*OFTEN, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+
+
+def step(state: dict[str, Any], data: float, lr: float, rng: np.random.Generator) -> dict[str, Any]:
+    """A training, in the simulator and in scripts alike."""
+    x = state["x"]
+    return {"x": x - np.float32(lr) * (x - np.float32(data) + rng.normal(size=4).astype(np.float32))}
 
 
 @dataclass
@@ -65,10 +74,9 @@ class Scripts:
             if stumbles(visit):
                 site._talk.hang_up()
                 return
-            x = visit.state["x"]
-            x -= 0.1 * visit.weight * (x - CENTRES[name])
+            new = step({"x": visit.state["x"]}, CENTRES[name], visit.lr, visit.rng)
             time.sleep(0.005)
-            self.counted[name] += visit.finish(samples=10, metrics={"far": 2.0})
+            self.counted[name] += visit.finish(new, samples=10, metrics={"far": 2.0})
 
     @staticmethod
     def evaluate(visit: wt.Visit) -> dict[str, float]:
@@ -158,6 +166,7 @@ def test_scripts_train_a_cluster_though_one_dies(algorithm: str, tmp_path: Path)
     protocol = PROTOCOLS.find(algorithm)()
     if protocol.family in ("walks", "gossip"):
         assert Ledger(protocol, 3, sum(row.event == "train" for row in trace)).play(trace).sound
+    check_that_the_simulator_agrees(protocol, trace, list(scripts.nodes.values()))
     done = collect(load_cluster(scripts.config), tmp_path / "out", seconds=0.1)
     assert done.state == "finished"
     assert -1.0 < float(load_file(done.model)["x"].mean()) < 4.0  # it was 5, and nodes have −1, 1 and 3
@@ -168,6 +177,22 @@ def test_scripts_train_a_cluster_though_one_dies(algorithm: str, tmp_path: Path)
     assert sites is not None
     assert sites["samples"].tolist() == [10] * 3
     assert set(sites["far"].dropna()) == {2.0}  # a site that no walk came to has none
+
+
+def check_that_the_simulator_agrees(protocol: Protocol, trace: list[TraceRow], nodes: list[Node]) -> None:
+    """The same loop as a function, by the trace of the real run: the models that the scripts have made."""
+    parts = dict(CENTRES)
+    start = {"x": np.full(4, 5.0, dtype=np.float32)}
+    task = wt.tasks.loop(step, start, parts, evaluate=lambda state, data: 0.0, samples=lambda data: 10)
+    assert isinstance(task, tasks.LoopTask)
+    trainer = LoopTrainer(task, optimizer=wt.SGD(lr=0.05, momentum=0.0, nesterov=False))
+    setup = ReplaySetup(3, trainer.initial_row(0), Evaluate(every=10), messages=protocol.resilient_form().messages)
+    replayed = replay(trace, setup, trainer)
+    last = {row.walk: row.node for row in trace if row.event == "record" and row.detail == "member"}
+    assert last
+    by_number = {node.models.me: node.models.interpreter.output for node in nodes}
+    for key, where in last.items():
+        assert replayed.members[key].numpy() == pytest.approx(by_number[where].members[key].numpy(), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.slow

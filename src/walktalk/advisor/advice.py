@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from walktalk.advisor.finals import Finalist, Prediction, Tried, predict
-from walktalk.advisor.pilots import stop_at
+from walktalk.advisor.finals import Finalist, Prediction, predict
+from walktalk.advisor.pilots import Tried, stop_at
 from walktalk.advisor.situation import OBJECTIVES, Candidate, InPython, amount, interval
 from walktalk.advisor.survey import Survey
 from walktalk.core.errors import SpecError

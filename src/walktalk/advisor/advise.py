@@ -17,9 +17,9 @@ from math import inf, isfinite
 from typing import Any
 
 from walktalk.advisor.advice import Advice
-from walktalk.advisor.finals import Finals, Tried
+from walktalk.advisor.finals import Finals
 from walktalk.advisor.learning_curve import Scale
-from walktalk.advisor.pilots import RACE_SHARE, Limits, Pilots, Race, Report, prospect_of
+from walktalk.advisor.pilots import RACE_SHARE, Limits, Pilots, Race, Report, Tried
 from walktalk.advisor.situation import Candidate, Goal, Situation, of_study, rounded, unscaled
 from walktalk.advisor.survey import OF_THE_WAY, Survey, make_survey, rounded_loss
 from walktalk.core.errors import SpecError
@@ -28,6 +28,9 @@ from walktalk.studies import StudySpec
 
 MOST_TRAININGS = 40.0  # times the iterations of the study's stop, all pilots together
 FREE = 0.5  # of the trainings that nobody minds: for pilots; the rest is for repetitions
+SHARE = 0.1  # of what running every candidate three times to the end would take: what an advice may take of that
+THREE_TIMES, TO_THE_END = 3.0, 3.0  # runs of each; times the best cost, where whoever has not arrived would be given up
+OF_ITS_SHARE = 0.4  # for first pilots; the rest is for other rates and for repetitions
 IN_TIME = 0.5  # of the longest run: a target that the first pilot reaches later, others may not reach at all
 BEYOND = 8.0  # times the longest run: so far pilots go for a target that they have not reached by then
 BELOW = 0.05  # of what was gained: how much lower the loss may still get than anything that pilots have shown
@@ -50,7 +53,8 @@ def hold_race(survey: Survey, say: Report) -> tuple[Survey, Pilots, Race]:
         survey = within_reach(survey, race)
     elif goal.budget is None:
         survey = further(survey, race)
-    race.complete(FREE * survey.affordable - pilots.trainings)
+    most = min(FREE * survey.affordable, OF_ITS_SHARE * its_share(survey, race.candidates()))
+    race.complete(most - pilots.trainings)
     return survey, pilots, race
 
 
@@ -98,12 +102,31 @@ def without_target(survey: Survey) -> Survey:
     return replace(survey, goal=goal, bench=bench)
 
 
+def its_share(survey: Survey, tried: Sequence[Tried]) -> float:
+    """How many trainings an advice may take: a tenth of three runs of every candidate to the target, or to the budget.
+
+    Args:
+        survey: What is known.
+        tried: Every candidate, and where it is heading.
+    """
+    goal = survey.goal
+    best = min((one.prospect for one in tried if isfinite(one.prospect)), default=survey.longest)
+    whole = 0.0
+    for one in tried:
+        end = min(one.prospect, TO_THE_END * best) if goal.budget is None else goal.budget
+        cost = one.curve.at if one.curve.lost else max(end, one.curve.at)
+        whole += cost / max(one.candidate.rates.of(goal.objective), 1e-300)
+    return SHARE * THREE_TIMES * whole
+
+
 # A learning rate at the edge of those tried may not be the best: larger ones, or smaller ones, are tried until one is
-# not better than the one before.
+# not better than the one before. So it is for every algorithm that may still come to the front by it, not for the
+# leader alone: whose best rate lies within those tried is ahead of all whose best rate does not.
 
 FACTOR = 3.0  # from one rate to the next
 STEPS = 5  # at most: 243 times the study's own rate
 AGAIN = 2.0  # times the cost of arriving
+GAINS = 3.0  # times less, at most, is what the next rate costs: to first order a model moves by rate times gradient
 
 
 class LearningRateSearch:
@@ -119,42 +142,65 @@ class LearningRateSearch:
         self.trainings = 0
 
     def search(self) -> None:
-        """Pilots of the leader beyond the edge, for as long as they are better than the one before."""
+        """Pilots beyond the edge of every algorithm that may be best there, in rounds, until there is none."""
         for _ in range(STEPS):
-            leader = min(self.tried, key=lambda one: one.prospect)
-            if not isfinite(leader.prospect) or self.step(leader.candidate, leader.prospect) is None:
+            chosen = self.open_ends()
+            if not chosen:
                 return
+            self.run(chosen)
 
-    def step(self, leader: Candidate, prospect: float) -> Tried | None:
-        """A pilot with the next rate; None where the leader's rate is between two others.
-
-        Args:
-            leader: The candidate beyond whose rate to look.
-            prospect: What it costs: so far the pilot goes, unless there is a budget.
-        """
-        rate, budget = beyond(leader, self.tried), self.survey.goal.budget
-        if rate is None:
-            return None
-        self.say(f"beyond the edge of the learning rates: {rate:g}", RACE_SHARE)
-        candidate = replace(leader, lr=rate)
-        pilots = Pilots(self.survey.bench, [self.survey.entry(candidate, 0)])
-        pilots.climb([0], budget if budget is not None else min(prospect, self.survey.longest))
-        by_luck = arrived_by_luck(pilots)
-        self.trainings += pilots.trainings
-        found = Tried(candidate, pilots.curves[0], inf if by_luck else prospect_of(pilots.curves[0], budget))
-        self.tried.append(found)
+    def open_ends(self) -> list[Candidate]:
+        """The next rate of every algorithm whose best one is at the edge, and which may come to the front by it."""
+        best = min(one.prospect for one in self.tried)
+        found = []
+        for protocol in dict.fromkeys(one.candidate.protocol for one in self.tried):
+            leader = min(
+                (one for one in self.tried if one.candidate.protocol == protocol),
+                key=lambda one: (one.prospect, one.candidate.lr),
+            )
+            near = self.survey.goal.budget is not None or leader.prospect <= GAINS * best
+            rate = beyond(leader.candidate, self.tried)
+            if rate is not None and isfinite(best) and (near or leader.curve.lost):
+                found.append(replace(leader.candidate, lr=rate))
         return found
 
+    def run(self, candidates: list[Candidate]) -> list[Tried]:
+        """A pilot of each, as far as it may still be the best, or to the budget.
 
-def arrived_by_luck(pilots: Pilots) -> bool:
+        Args:
+            candidates: With rates that nobody has tried.
+        """
+        goal, survey = self.survey.goal, self.survey
+        known = min((one.prospect for one in self.tried), default=inf)
+        names = ", ".join(f"{one.algorithm} {one.lr:g}" for one in candidates)
+        self.say(f"beyond the edge of the learning rates: {names}", RACE_SHARE)
+        pilots = Pilots(survey.bench, [survey.entry(one, 0) for one in candidates])
+        race = Race(pilots, Limits(cost=survey.longest), goal.budget, self.say, known)
+        race.run()
+        prospects = race.prospects()
+        found = []
+        for place, candidate in enumerate(candidates):
+            by_luck = prospects[place] < GAINS * known and arrived_by_luck(pilots, place)
+            found.append(Tried(candidate, pilots.curves[place], inf if by_luck else prospects[place]))
+        self.trainings += pilots.trainings
+        self.tried += found
+        return found
+
+    def step(self, leader: Candidate) -> Tried | None:
+        """A pilot with the next rate of the one that is ahead; None where its rate is between two others."""
+        rate = beyond(leader, self.tried)
+        return None if rate is None else self.run([replace(leader, lr=rate)])[0]
+
+
+def arrived_by_luck(pilots: Pilots, pilot: int = 0) -> bool:
     """Whether a pilot that has arrived is lost when it has gone as far again: then its rate is too large to be advised.
 
     A large rate throws models about, and sooner or later an evaluation finds one that is good for a moment.
     """
-    curve = pilots.curves[0]
+    curve = pilots.curves[pilot]
     if curve.arrived is None:
         return False
-    pilots.advance([0], AGAIN * max(curve.arrived, curve.at))
+    pilots.advance([pilot], AGAIN * max(curve.arrived, curve.at))
     return not curve.loss[-1] < curve.scale.start
 
 
@@ -235,14 +281,14 @@ def advise_on(survey: Survey, say: Report) -> Advice:
         missed = asked
         survey, pilots, race = hold_race(without_target(survey), say)
         spent += pilots.trainings
-    tried = [Tried(*each) for each in zip(survey.candidates, pilots.curves, race.prospects(), strict=True)]
+    tried = race.candidates()
     rates = LearningRateSearch(survey, tried, say)
     rates.search()
-    finals = Finals(survey, tried, pilots.trainings + rates.trainings)
+    finals = Finals(survey, tried, its_share(survey, tried) - pilots.trainings - rates.trainings)
     say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)
     best = finals.run()
     for _ in range(STEPS):  # repetitions may have put one at the edge first
-        further = rates.step(best.candidate, best.mean)
+        further = rates.step(best.candidate)
         if further is None or (next_best := finals.run_with(further)) is best:
             break
         best = next_best

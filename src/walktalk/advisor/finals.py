@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from walktalk.advisor.learning_curve import LearningCurve, Seen
-from walktalk.advisor.pilots import Pilots
+from walktalk.advisor.pilots import Pilots, Tried
 from walktalk.advisor.situation import Candidate
 from walktalk.advisor.survey import Survey
 
@@ -102,27 +102,19 @@ def predict(seen: Sequence[float], guessed: bool = False) -> Prediction:
     return Prediction(mean, min(low, float(values.min())), max(high, float(values.max())))
 
 
-RIVALS, AMPLE_RIVALS = 3, 6  # at most so many, and the neighbours in learning rate of a noisy leader; if cheap
+RIVALS, AMPLE_RIVALS = 3, 6  # at most so many, and the neighbours in learning rate of a noisy leader; if affordable
+A_ROUND = 0.2  # of what may be spent: what one repetition of that many may take
 NOISY = 4  # models or fewer: one pilot says little about its learning rate
 NEAR = 1.5  # prospects within this of the best
 STILL_NEAR = 1.2  # mean values within this of the best
 UNDECIDED = 1.15  # mean values within this of the best are worth more than the usual repetitions
-USUAL, MOST, AMPLE_MOST = 2, 4, 8  # repetitions beside the first pilot; where they are cheap
+USUAL, MOST = 2, 8  # repetitions beside the first pilot; while they are affordable
 WIDE = 1.5  # upper over lower end: such an interval is worth more runs, if they are cheap
-ENOUGH, AMPLE = 8, 16  # runs from which an interval is read: with 8 it is 28 % too wide, with 16 an eighth
+LEAST, ENOUGH, AMPLE = 4, 8, 16  # runs from which an interval is read: with 8 it is 28 % too wide, with 16 an eighth
 SETTLED = 0.9  # so sure that nobody is 10 % better: then nobody is looked at any longer
 PATIENCE = 1.15  # times the best cost: a repetition that takes longer is not waited for
 WAIT = 4.0  # times the mean cost: how long one is waited for that tells what a run costs
 HOPELESS = 10.0  # times what was spent on it: what a repetition without any prospect counts as
-
-
-@dataclass(eq=False)
-class Tried:
-    """A candidate, its pilot, and where that was heading."""
-
-    candidate: Candidate
-    curve: LearningCurve
-    prospect: float  # the cost at which it will arrive, or its loss above the lowest when the budget is spent
 
 
 @dataclass(eq=False)
@@ -145,21 +137,22 @@ class Finalist:
 class Finals:
     """Repeats the closest candidates with other randomness until one is clearly ahead."""
 
-    def __init__(self, survey: Survey, tried: list[Tried], allowed: int) -> None:
+    def __init__(self, survey: Survey, tried: list[Tried], allowed: float) -> None:
         """
         - `survey`: what is known.
         - `tried`: every candidate that was in the race.
-        - `allowed`: trainings that repetitions beyond the usual ones may take.
+        - `allowed`: trainings that repetitions may take, but for the fewest without which nothing can be said.
         """
-        self.survey, self.trainings, self.repetitions = survey, 0, 0
-        self.left = survey.affordable - allowed  # trainings that cost nothing worth speaking of
-        self.allowed = max(allowed, 0.5 * self.left)
+        self.survey, self.tried, self.trainings, self.repetitions = survey, tried, 0, 0
+        self.allowed = allowed
         self.expected = min((one.prospect for one in tried if isfinite(one.prospect)), default=inf)
         chosen = choose(tried)
         leader = min(chosen, key=lambda one: one.prospect).candidate
-        self.ample = AMPLE_MOST * AMPLE_RIVALS * self.iterations(leader, self.expected) <= self.allowed
-        self.most = AMPLE_MOST if self.ample else MOST
-        self.finalists = [self.finalist(one) for one in (choose(tried, AMPLE_RIVALS) if self.ample else chosen)]
+        run = self.iterations(leader, self.expected)
+        self.kept = (ENOUGH - USUAL) * run  # of what is allowed, for the runs that tell what the advised one costs
+        if AMPLE_RIVALS * run <= A_ROUND * allowed:
+            chosen = choose(tried, AMPLE_RIVALS)
+        self.finalists = [self.finalist(one) for one in chosen]
 
     def iterations(self, candidate: Candidate, cost: float) -> float:
         """How many a run of it has that costs so much, or the budget."""
@@ -179,7 +172,7 @@ class Finals:
 
     def run(self) -> Finalist:
         """Repeat until it is decided; the one that is advised."""
-        while self.repetitions < self.most and (alive := self.alive(self.repetitions + 1)):
+        while self.repetitions < MOST and (alive := self.alive(self.repetitions + 1)):
             self.repeat(alive)
         return self.advised()
 
@@ -197,15 +190,37 @@ class Finals:
                 return best
             hoped = best.mean
             self.confirm(best)
-            if best.mean <= STILL_NEAR * hoped:
+            spent = self.trainings > self.allowed
+            if not spent and self.admit(best):
+                continue
+            next_best = min((one.mean for one in self.finalists if one is not best), default=inf)
+            if best.mean <= WITHIN * next_best or (spent and best.mean <= STILL_NEAR * hoped):
                 return best  # else it was luck, as with a rate at which one run in eight never gets there
+
+    def admit(self, best: Finalist) -> bool:
+        """Whether there are others that promise no more than the best is now known to cost; they are repeated, too.
+
+        Who looked best by luck has kept them out.
+
+        Args:
+            best: The one that is ahead, its runs all waited for.
+        """
+        floor = 0.0 if self.survey.goal.budget is None else self.survey.bench.scale.floor
+        there = {one.candidate for one in self.finalists}
+        waiting = [one for one in self.tried if one.candidate not in there and floor + one.prospect <= best.mean]
+        made = [self.finalist(one) for one in sorted(waiting, key=lambda one: one.prospect)[:RIVALS]]
+        self.finalists += made
+        for _ in range(USUAL if made else 0):
+            self.repeat(made)
+        return bool(made)
 
     def alive(self, repetition: int) -> list[Finalist]:
         """Who runs again; nobody when the matter is settled."""
         best = min(finalist.mean for finalist in self.finalists)
         close = UNDECIDED if repetition > USUAL else STILL_NEAR
         near = [f for f in self.finalists if not f.values or f.mean <= close * best]
-        if repetition > USUAL and (len(near) < 2 or self.trainings > self.allowed or self.settled()):
+        spent = self.trainings > self.allowed - self.kept
+        if repetition > USUAL and (len(near) < 2 or spent or self.settled()):
             return []
         if len(near) == 1 and near[0].values:
             enough = 2 if near[0].candidate.active <= NOISY else 1
@@ -268,10 +283,11 @@ class Finals:
         best.confirmed = True
         if goal.budget is None and not best.arrived:
             return  # nothing but extrapolations: more of them would not make it sure
-        last = self.repetitions
-        new = range(last + 1, last + 1 + max(0, ENOUGH - len(best.ends) - len(again)))
+        last, run = self.repetitions, self.iterations(best.candidate, best.mean)
+        left = max(LEAST - len(best.ends), int((self.allowed - self.trainings) / max(run, 1.0)))
+        new = range(last + 1, last + 1 + max(0, min(ENOUGH - len(best.ends), left) - len(again)))
         self.to_the_end(best, [*again, *new])
-        affordable = (AMPLE - ENOUGH) * self.iterations(best.candidate, best.mean) <= self.left - self.trainings
+        affordable = (AMPLE - ENOUGH) * run <= self.allowed - self.trainings
         found = predict(best.values)
         if affordable and found.high > WIDE * found.low > 0:
             last += len(new)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf, isfinite
 from typing import TypeAlias
 
@@ -171,6 +172,15 @@ RACE_SHARE = 0.7  # of a progress bar; the finalists have the rest
 STALLED = 0.35  # of its mean pace so far: the least that is expected of a pilot, so that nobody waits for ever
 
 
+@dataclass(eq=False)
+class Tried:
+    """A candidate, its pilot, and where that was heading."""
+
+    candidate: Candidate
+    curve: LearningCurve
+    prospect: float  # the cost at which it will arrive, or its loss above the lowest when the budget is spent
+
+
 Report: TypeAlias = Callable[[str, float], None]  # what is being done, and the share of all that is done
 
 
@@ -185,11 +195,12 @@ class Limits:
 class Race:
     """The first repetition of every candidate, against each other."""
 
-    def __init__(self, pilots: Pilots, limits: Limits, budget: float | None, told: Report) -> None:
+    def __init__(self, pilots: Pilots, limits: Limits, budget: float | None, told: Report, known: float = inf) -> None:
         self.pilots = pilots
         self.limits = limits
         self.budget = budget  # then the lowest loss at that cost wins; else the first at the target
         self.told = told
+        self.known = known  # the prospect of who was best before: who does not promise less is left
         self.opened = pilots.bench.unit  # the cost up to which the plausible ones went together
 
     def run(self) -> None:
@@ -202,7 +213,7 @@ class Race:
             self.pilots.climb(chosen, min(self.end(), *(self.next_stop(p) for p in chosen)))
 
     def complete(self, trainings: float) -> None:
-        """Whoever may still be near to where the first arrived, or to the budget, if that takes no more trainings.
+        """Whoever may still be near to where the first arrived, or to the budget, as many as take no more trainings.
 
         A pilot that was left early for another that was lucky is misjudged; where runs are cheap they are made.
         """
@@ -210,10 +221,17 @@ class Race:
         upto = WORTH_FINISHING * min(prospects, default=inf)
         found = [p for p, curve in enumerate(self.pilots.curves) if prospects[p] <= upto and not curve.lost]
         entries = self.pilots.entries
-        needed = sum((end - self.pilots.curves[p].at) / entries[p].candidate.rates.of(objective) for p in found)
-        if needed <= trainings:
+        found.sort(key=lambda p: prospects[p])
+        needed = [(end - self.pilots.curves[p].at) / entries[p].candidate.rates.of(objective) for p in found]
+        found = [p for p, together in zip(found, accumulate(needed), strict=True) if together <= trainings]
+        if found:
             self.told(f"{len(found)} pilots to the end", RACE_SHARE)
             self.pilots.climb(found, end)
+
+    def candidates(self) -> list[Tried]:
+        """Every candidate, and where it is heading."""
+        entries = zip(self.pilots.entries, self.pilots.curves, self.prospects(), strict=True)
+        return [Tried(entry.candidate, curve, prospect) for entry, curve, prospect in entries]
 
     def next_stop(self, pilot: int) -> float:
         """A step further; but before a pilot means anything, there is no use in looking at it."""
@@ -225,7 +243,7 @@ class Race:
         if self.budget is not None:
             return self.budget
         arrived = [c.arrived for c in self.pilots.curves if c.arrived is not None]
-        return min([self.limits.cost, *arrived])
+        return min([self.limits.cost, self.known, *arrived])
 
     def open(self) -> None:
         """The plausible ones together until the leader has said something."""
@@ -267,7 +285,7 @@ class Race:
             return []
         end = self.end()
         prospects = self.prospects()
-        certain = min((prospects[p] for p, _ in enumerate(prospects) if self.done(p, end)), default=inf)
+        certain = min([self.known, *(prospects[p] for p, _ in enumerate(prospects) if self.done(p, end))])
         waiting = [p for p, prospect in enumerate(prospects) if not self.done(p, end) and prospect < WORTH * certain]
         waiting = [p for p in waiting if not self.pilots.curves[p].lost and isfinite(prospects[p])]
         waiting.sort(key=lambda p: prospects[p])

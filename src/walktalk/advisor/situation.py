@@ -16,7 +16,7 @@ from walktalk.core.seeds import Seed
 from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
 from walktalk.learning import OptimizerSpec, Task, Trainer
-from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Private, Protocol, private
+from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Private, Protocol, Tour, private
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Rates, RunSetup
 from walktalk.studies import Foundation, StudySpec, build_foundation, prepare_on
@@ -291,13 +291,13 @@ def separate(wanted: str | Sequence[Any]) -> list[Any]:
     return [wanted] if isinstance(wanted, (str, Protocol)) else list(wanted)
 
 
-def walks(nodes: int) -> list[Protocol]:
-    """Multi-Walk with 1, 2, 4, … V walks."""
-    return [MultiWalk(count) for count in walk_counts(nodes)]
+def walks(nodes: int, kind: type[MultiWalk] | type[Tour] = MultiWalk) -> list[Protocol]:
+    """Multi-Walk, or tours: 1, 2, 4, … V of them."""
+    return [kind(walks=count) for count in walk_counts(nodes)]
 
 
 def asked_for(one: Any, world: World, lenient: bool) -> list[Protocol]:
-    """What a person wants to choose among; of Multi-Walk every number of walks, of others the usual settings.
+    """What a person wants to choose among; of Multi-Walk and tours every number, of others the usual settings.
 
     Args:
         one: A protocol, or an algorithm's name.
@@ -306,7 +306,8 @@ def asked_for(one: Any, world: World, lenient: bool) -> list[Protocol]:
     """
     kind = type(one) if isinstance(one, Protocol) else PROTOCOLS.find(one, "algorithms")
     nodes = world.graph.nodes
-    each = [one] if isinstance(one, Protocol) else walks(nodes) if kind is MultiWalk else list(kind.usual())
+    counted = walks(nodes, kind) if issubclass(kind, (MultiWalk, Tour)) else list(kind.usual())
+    each = [one] if isinstance(one, Protocol) else counted
     found = usable(each, world)
     for protocol in each if not found and not lenient else ():
         world.check(protocol)

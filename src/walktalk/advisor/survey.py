@@ -33,7 +33,7 @@ from walktalk.core.seeds import Seed, as_seed
 from walktalk.core.settings import misfit
 from walktalk.graphs import Graph
 from walktalk.learning import LoopTrainer, Trainer, TrainingRows
-from walktalk.protocols import MultiWalk
+from walktalk.protocols import MultiWalk, Tour
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Rates, RunSetup, measured_rates
 from walktalk.theory import Network, network
@@ -101,10 +101,11 @@ class Survey:
 
     def entry(self, candidate: Candidate, repetition: int) -> Entry:
         """A pilot; a walk's news reach the aggregator only when it comes back, R walks with R times as many."""
-        if not isinstance(candidate.protocol.core, MultiWalk):
+        if not isinstance(candidate.protocol.core, (MultiWalk, Tour)):
             return Entry(candidate, repetition)
         unit = candidate.rates.of(self.goal.objective)
-        behind = candidate.active * self.network.returning.mean_age
+        on_tour = isinstance(candidate.protocol.core, Tour)  # back after exactly V visits
+        behind = candidate.active * ((self.graph.nodes - 1) / 2 if on_tour else self.network.returning.mean_age)
         return Entry(candidate, repetition, behind * unit, SEEN * self.graph.nodes * unit)
 
 

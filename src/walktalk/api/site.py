@@ -26,7 +26,7 @@ from typing import Any
 from walktalk.api.talk import Talk, ranks_here
 from walktalk.api.visit import Visit, checked_metrics
 from walktalk.core.errors import SpecError, UnavailableError, UserError, suggestion
-from walktalk.runtimes.peers import VERSION, Closed, LocalConnection, connect, load_cluster
+from walktalk.runtimes.peers import SCRIPT, Closed, LocalConnection, connect, load_cluster
 from walktalk.studies import load_spec, make_spec
 from walktalk.studies.peers import check_outside_samples, study_keys
 
@@ -188,7 +188,7 @@ class Site:
             connection = self._started()
         if connection is None:
             return
-        hello = {"version": VERSION, "facts": self._facts, "evaluates": self._evaluate is not None}
+        hello = {**SCRIPT.told(), "facts": self._facts, "evaluates": self._evaluate is not None}
         try:
             connection.send(hello)
             said, memory = connection.receive(descriptors=2)

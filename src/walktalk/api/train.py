@@ -143,6 +143,7 @@ class Forecast:
     time: float  # virtual seconds
     bits: float  # sent by all nodes together
     events: int  # how many events the schedule has
+    utilization: float = 0.0  # of all nodes' time, the share that they spend in training; the rest they wait
 
 
 @lists_keywords(TrainingKeywords, Training)
@@ -189,7 +190,8 @@ def forecast(
     setup = conditions.setup(base.algorithms[0], base.root, 0, build_faults(spec, 0, base.graph))
     simulation = Simulation(replace(setup, keep_trace=False, keep_schedule=False))
     simulation.advance()
-    return Forecast(simulation.iteration, simulation.agenda.now, simulation.bytes * 8.0, simulation.events)
+    bits, utilization = simulation.bytes * 8.0, simulation.utilization
+    return Forecast(simulation.iteration, simulation.agenda.now, bits, simulation.events, utilization)
 
 
 @renamed_keywords(told="progress")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,7 @@ class Visit:
         walk = said.get("walk", -1)
         self.walk: int | None = walk if walk > 0 else None  # which walk it is; None: this node's own model
         self.steps: int = said.get("steps", 1)  # optimizer steps that the study asks for
+        self.key: int = said.get("key", 0)  # of this training alone; `seed` and `rng` are made of it
         self._lr, self._weight = float(said.get("lr", math.nan)), float(said.get("weight", 1.0))
         self._weighed = False  # whether the script knows the weight
         self.deadline: float | None = said.get("deadline")  # by time.monotonic(): finish or report progress until then
@@ -61,6 +63,16 @@ class Visit:
         """
         self._weighed = True
         return self._weight
+
+    @property
+    def seed(self) -> int:
+        """A whole number below 2**31 of this training alone, as a `random_state`; a loop in the simulator has it."""
+        return self.key % 2**31
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """A generator of numpy, of this training alone: with it a visit can be done again, as in the simulator."""
+        return np.random.default_rng(self.key % 2**64)
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:

@@ -19,7 +19,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from walktalk import __version__
-from walktalk.cli import advise, certs, chaos, cluster, machine, node, reproduction, run, study_results, theory
+from walktalk.cli import (
+    advise,
+    certs,
+    chaos,
+    cluster,
+    kit,
+    machine,
+    node,
+    record,
+    reproduction,
+    run,
+    study_results,
+    theory,
+)
 from walktalk.core.errors import UserError
 
 USER_MISTAKE = 2
@@ -225,12 +238,18 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "status": cluster.status,
         "stop": cluster.stop,
         "collect": node.collect,
+        "record": record.record_app,
         "certs": certs.certs_app,
+        "kit": kit.kit_app,
         "relay": node.relay,
         "leave": cluster.leave,
         "chaos": chaos.chaos,
     },
-    "The paper and published tables": {"paper": reproduction.paper_app, "published": reproduction.published_app},
+    "The paper and published tables": {
+        "paper": reproduction.paper_app,
+        "published": reproduction.published_app,
+        "suite": reproduction.suite_app,
+    },
     "This machine": {"doctor": machine.doctor, "data": machine.data_app, "bench": machine.bench},
 }
 """Every command, or group of commands, by its name, under the heading that `walktalk --help` puts it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from walktalk.testing.chaos import Verdict
 
 BROKEN = 1  # exit code where a round failed
-FAULTS = "kill,hang,stall,deaf,cut,disk,clock,hostile,counts,mislead,restart,power,leave,join,return"
+FAULTS = "kill,hang,stall,deaf,cut,disk,clock,hostile,counts,mislead,restart,power,script,leave,join,return"
 
 
 def chaos(
@@ -38,12 +38,16 @@ def chaos(
             "acknowledges nothing. cut: two halves for 10 s. disk: a full disk (as root a file system of its own, else "
             "a limit on files). clock: a jump of an hour to a month. hostile: a node that sends forged messages. "
             "counts: one that counts falsely. mislead: one that answers operators with nonsense. restart: of all, "
-            "planned or by kill -9. power: a disk loses what was not forced to it. leave: a node goes for good. join: "
+            "planned or by kill -9. power: a disk loses what was not forced to it. script: with --outside, kill -9 of "
+            "two scripts, which come back. leave: a node goes for good. join: "
             "one comes that was not there. return: one that was let go as dead comes back. swallow (not of the usual "
             "ones): a node that keeps walks. For algorithms whose nodes stay: none of leave, join and return."
         ),
     ] = FAULTS,
     blows: Annotated[str | None, typer.Option(hidden=True)] = None,
+    outside: Annotated[
+        bool, typer.Option("--outside", help="Nodes are trained by scripts, as with wt.site, which are killed, too.")
+    ] = False,
     real_cuts: Annotated[
         bool,
         typer.Option(
@@ -95,7 +99,9 @@ def chaos(
             typer.echo(f"{old} is now {new}; the old name goes with the next release", err=True)
     words = "" if no_faults or calm else blows if blows is not None else faults
     happens = faults_of([word.strip() for word in words.split(",") if word.strip()])
-    plan = ChaosPlan(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace, faults=happens, real_cuts=real_cuts)
+    plan = ChaosPlan(
+        nodes=nodes, algorithm=algorithm, walks=walks, pace=pace, faults=happens, outside=outside, real_cuts=real_cuts
+    )
     plan.spec(seed)  # a mistake is said before any process is started
     if not (resume or overwrite) and len(unfinished := interrupted_rounds(out, plan)) < rounds and unfinished:
         typer.echo(

@@ -12,6 +12,8 @@ from walktalk.core.errors import DataError, UserError
 from walktalk.testing.bench import BENCHMARKS, find_benchmark
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from walktalk.learning import data
     from walktalk.testing.bench import BenchResult
     from walktalk.testing.doctor import Finding
@@ -24,18 +26,48 @@ def doctor(
     config: Annotated[
         Path | None, typer.Option(metavar="CLUSTER.yaml", help="Look at this cluster's ports and certificates, too.")
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="With --config: look whether this node can take part: its task, one training, memory, folders, the "
+            "form of its data, the ways to its neighbours and the relay, clocks, versions."
+        ),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="With --name: stay so long, answer doctors of other sites, and ask those again that are not there.",
+        ),
+    ] = 0.0,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --name: write the form of this site's data, without a value, for --compare."
+        ),
+    ] = None,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Compare what sites have written with --schema. Repeatable."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="With --name: auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Look at Python, torch, device, extras, data, ports and certificates; exit code 1 where something will not work.
+    """Look whether everything works; exit code 1 where something will not, each with what to do.
 
-    What is merely absent, such as an extra or a data set, is no reason for that.
+    Without options: Python, torch, device, extras, data sets. With a cluster's file: its ports and certificates. With
+    the name of a node in it: a preflight of that site, before a run. What is merely absent, such as an extra, a data
+    set, or a neighbour that does not run yet, is no reason for exit code 1.
     """
     from dataclasses import asdict
 
-    from walktalk.testing.doctor import checkup
-
+    if (name is None) and (wait or schema is not None):
+        raise UserError("--wait and --schema are for one node of a cluster: add --config CLUSTER.yaml --name NAME")
+    if name is not None and config is None:
+        raise UserError("--name is a node of a cluster: add --config CLUSTER.yaml")
     findings = []
-    for finding in checkup(Path.cwd(), config):
+    for finding in _looked_at(config, name, wait, device, schema, compare):
         findings.append(finding)
         if not as_json:
             _show_finding(finding)
@@ -44,9 +76,43 @@ def doctor(
         content = {"ok": not bad, "findings": [asdict(finding) for finding in findings]}
         typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
     else:
-        typer.echo(f"\n{len(bad)} will not work" if bad else "\nReady: walktalk run smoke")
+        typer.echo(f"\n{len(bad)} will not work" if bad else f"\n{_ready(config, name, compare)}")
     if bad:
         raise typer.Exit(SOMETHING_IS_BAD)
+
+
+def _looked_at(
+    config: Path | None, name: str | None, wait: float, device: str, schema: Path | None, compare: list[Path] | None
+) -> Iterator[Finding]:
+    from walktalk.testing.doctor import checkup
+
+    if compare:
+        from walktalk.testing.preflight import compared_schemas
+
+        yield from compared_schemas(compare)
+        return
+    yield from checkup(Path.cwd(), config, name or "")
+    if name is None or config is None:
+        return
+    from walktalk.runtimes.peers import load_cluster
+    from walktalk.testing.doctor import Finding
+    from walktalk.testing.preflight import preflight, write_schema
+
+    cluster = load_cluster(config)
+    cluster.number(name)
+    if schema is not None:
+        write_schema(cluster, name, schema)
+        yield Finding("schema", "good", f"{schema}: send it to the operator, who compares those of all sites")
+    yield from preflight(cluster, name, device, wait)
+
+
+def _ready(config: Path | None, name: str | None, compare: list[Path] | None) -> str:
+    """What comes next where nothing is wrong."""
+    if compare:
+        return "All sites' data has one form"
+    if name is not None:
+        return f"Ready: walktalk node --config {config} --name {name}"
+    return "Ready: walktalk run smoke"
 
 
 def _show_finding(finding: Finding) -> None:

@@ -13,6 +13,8 @@ from walktalk.core.errors import SpecError
 from walktalk.core.settings import misfit
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from walktalk.reproduction import paper as papers
     from walktalk.studies import Progress
 
@@ -341,3 +343,75 @@ def show_table(
 
 def _names(given: str) -> list[str]:
     return [part.strip() for part in given.split(",") if part.strip()]
+
+
+# -- walktalk suite run tiny-sites ------------------------------------------------------------------------------------
+
+suite_app = typer.Typer(help="Suites of settings in which algorithms meet, each at its best.", no_args_is_help=True)
+SUITES = ("tiny-sites",)
+
+
+@suite_app.command("run")
+def run_suite(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which: tiny-sites, many sites with few samples each.")],
+    out: Annotated[Path | None, typer.Option(help="Folder; out/ID if left out; runs there are kept.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--setting", help="Only this one, such as digits-1x64-alike (samples x sites). Repeatable."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=10, help="How many seeds are counted.")] = 10,
+    processes: Annotated[int, typer.Option(min=1, help="How many runs side by side.")] = 1,
+) -> None:
+    """Find each algorithm's best rate, run what is not there yet, and show it. Interrupted, it goes on."""
+    from walktalk.reproduction import suites
+
+    folder = out if out is not None else Path("out") / _suite(name)
+    suites.run_suite(folder, settings or [], seeds, processes, say=lambda line: typer.echo(line, err=True))
+    show_suite(name, folder)
+
+
+@suite_app.command("show")
+def show_suite(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which suite.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `walktalk suite run`.")],
+) -> None:
+    """A table for equal trainings, bytes and hours, as Markdown, and the phase diagram, phase.png and phase.svg."""
+    from walktalk.report import figures
+    from walktalk.reproduction import suites
+
+    runs = _runs(name, folder)
+    for budget, words in suites.BUDGETS.items():
+        typer.echo(f"## {words}\n\n{suites.as_markdown(runs, budget)}")
+    for path in figures.save(suites.diagram(runs), folder / "phase"):
+        typer.echo(path, err=True)
+
+
+@suite_app.command("advise")
+def advise_suite(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which suite.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `walktalk suite run`.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--setting", help="Only this one, such as digits-1x64-alike. Repeatable.")
+    ] = None,
+) -> None:
+    """Ask the advisor in every setting, and count how often it is right; answers in DIR/advice.csv are kept."""
+    from walktalk.reproduction import suites
+
+    _suite(name)
+    found = suites.ask_advisor(_runs(name, folder), folder, typer.echo, settings or [])
+    typer.echo(f"right in {sum(one.right for one in found)} of {len(found)}")
+
+
+def _suite(name: str) -> str:
+    if name not in SUITES:
+        raise misfit("ID", name, ", ".join(SUITES), SpecError)
+    return name
+
+
+def _runs(name: str, folder: Path) -> DataFrame:
+    import pandas as pd
+
+    there = folder / "runs.csv"
+    if not there.is_file():
+        raise SpecError(f"{there} is not there; `walktalk suite run {_suite(name)} --out {folder}` makes it")
+    return pd.read_csv(there)

@@ -51,6 +51,11 @@ class Setting:
         return any((typing.get_origin(kind) or kind) in (list, tuple) for kind in plain)
 
     @property
+    def depth(self) -> int:
+        """How many lists stand in each other in one value of it: 0 for a number, 2 for a list of lists."""
+        return max((_depth(kind) for kind in self.kinds), default=0)
+
+    @property
     def allowed(self) -> str:
         """What is allowed, in words."""
         return " or ".join(_words(kind) for kind in self.kinds)
@@ -184,6 +189,13 @@ def _plain(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _first(kind: Any) -> Any:
     return _plain(kind)[0]
+
+
+def _depth(kind: Any) -> int:
+    plain = _first(kind)
+    if (typing.get_origin(plain) or plain) not in (list, tuple):
+        return 0
+    return 1 + max((_depth(inner) for inner in typing.get_args(plain) if inner is not ...), default=0)
 
 
 def _words(kind: Any) -> str:

@@ -26,6 +26,7 @@ from .task import frozen_numbers as frozen_numbers
 from .trainer import Buffers as Buffers
 from .trainer import StudyOptimizer as StudyOptimizer
 from .trainer import Trainer as Trainer
+from .trainer import TrainerSettings as TrainerSettings
 from .training import Extras as Extras
 from .training import TrainingRows as TrainingRows
 from .training import told_of_steps as told_of_steps

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from walktalk.core.errors import ModelError
 from walktalk.core.plugins import of_the_person
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.evaluation import EvaluationSamples
-from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, RowSGD
+from walktalk.learning.optimizers import RowOptimizer, RowSGD
 from walktalk.learning.private import PrivatePart
 from walktalk.learning.samples import all_seeded
 from walktalk.learning.state_tree import article, words_of
 from walktalk.learning.tasks.loop import LoopTask, StateModel, numbers_of
-from walktalk.learning.trainer import Buffers, StudyOptimizer, Trainer
+from walktalk.learning.trainer import Trainer, TrainerKeywords, TrainerSettings
 from walktalk.learning.training import Extras, TrainedRows, TrainingRows
 
 UNSAID = (0.9, True)  # momentum of a study that says nothing of its optimizer, and whether it is Nesterov's
@@ -40,35 +42,21 @@ class LoopTrainer(Trainer):
     rows_at_once: int | None = 1
 
     def __init__(
-        self,
-        task: LoopTask,
-        *,
-        batch_size: int | Sequence[int] = 32,
-        local_steps: int | Sequence[int] = 5,
-        optimizer: OptimizerSpec | RowOptimizer | StudyOptimizer | None = None,
-        device: str | torch.device = "cpu",
-        evaluation: EvaluationSamples | None = None,
-        arithmetic: Arithmetic | None = None,
-        buffers: Buffers = "travel",
-        validation: np.ndarray | None = None,
-        best_by: str | None = None,
+        self, task: LoopTask, settings: TrainerSettings | None = None, **keywords: Unpack[TrainerKeywords]
     ) -> None:
         """
         - `task`: the functions, the state and the data.
-        - `batch_size`, `local_steps`: handed to a step that names them.
-        - `optimizer`: of which only the learning rate counts.
-        - `device`: not used, since rows are on the CPU.
-        - `evaluation`: whose data the training loss is measured on, and how much each counts.
-        - `arithmetic`, `buffers`, `validation`: for models of torch alone.
-        - `best_by`: the measure by which the best state is kept; None: none is.
+        - `settings`, `keywords`: as of any trainer. Batch size and steps are handed to a step that names them; of the
+            optimizer only the learning rate counts; rows are on the CPU, and what is for models of torch is refused.
         """
-        study = optimizer if isinstance(optimizer, StudyOptimizer) else StudyOptimizer.of(optimizer)
-        check_what_a_loop_does_itself(study.on_rows, arithmetic or Arithmetic(), validation)
-        self.task, self.best_by, self.loop = task, best_by, task.loop
+        given = replace(settings or TrainerSettings(), **keywords)
+        study = given.for_study
+        check_what_a_loop_does_itself(study.on_rows, given.arithmetic or Arithmetic(), given.validation)
+        self.task, self.best_by, self.loop = task, given.best_by, task.loop
         self.device = torch.device("cpu")
-        self.batches, self.steps = self.count_work(batch_size, local_steps)
+        self.batches, self.steps = self.count_work(given)
         self.lr = study.lr
-        self.evaluation = evaluation or EvaluationSamples()
+        self.evaluation = given.evaluation or EvaluationSamples()
         self.template: nn.Module = task.model
         self.forms: Any = SimpleNamespace(by_row=self, in_place=None, graphed=None)  # one row after the other, no other
         self.averaging: Any = task.loop.mixing

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from walktalk.core.errors import ModelError
 from walktalk.learning.adapters import ProductMixing, mixing_of
@@ -69,42 +71,70 @@ class StudyOptimizer(NamedTuple):
         return cls(row_optimizer(spec), spec.lr)
 
 
+@dataclass(frozen=True)
+class TrainerSettings:
+    """How a study has its models trained and measured, whoever trains them.
+
+    Args:
+        batch_size: of every local training; or one for each part of the data.
+        local_steps: of every local training; or one for each part.
+        optimizer: as `row_optimizer` takes or makes it; SGD if left out.
+        device: where rows are trained.
+        evaluation: which training samples the training loss is measured on, and how much each node counts.
+        arithmetic: how numbers are computed.
+        buffers: whether running statistics travel with a model, or each batch has its own.
+        validation: of each node, samples that no part has, to be measured on as test samples are.
+        best_by: the measure by which the best model is kept; None: none is.
+    """
+
+    batch_size: int | Sequence[int] = 32
+    local_steps: int | Sequence[int] = 5
+    optimizer: OptimizerSpec | RowOptimizer | StudyOptimizer | None = None
+    device: str | torch.device = "cpu"
+    evaluation: EvaluationSamples | None = None
+    arithmetic: Arithmetic | None = None
+    buffers: Buffers = "travel"
+    validation: Sequence[np.ndarray] | None = None
+    best_by: str | None = None
+
+    @property
+    def for_study(self) -> StudyOptimizer:
+        """The optimizer, with what a task with parts of its own must know."""
+        return self.optimizer if isinstance(self.optimizer, StudyOptimizer) else StudyOptimizer.of(self.optimizer)
+
+
+class TrainerKeywords(TypedDict, total=False):
+    """Single settings of `TrainerSettings`, as keyword arguments."""
+
+    batch_size: int | Sequence[int]
+    local_steps: int | Sequence[int]
+    optimizer: OptimizerSpec | RowOptimizer | StudyOptimizer | None
+    device: str | torch.device
+    evaluation: EvaluationSamples | None
+    arithmetic: Arithmetic | None
+    buffers: Buffers
+    validation: Sequence[np.ndarray] | None
+    best_by: str | None
+
+
 class Trainer:
     """Trains and measures the rows of a study on one device."""
 
     def __init__(
-        self,
-        task: Task,
-        *,
-        batch_size: int | Sequence[int] = 32,
-        local_steps: int | Sequence[int] = 5,
-        optimizer: OptimizerSpec | RowOptimizer | StudyOptimizer | None = None,
-        device: str | torch.device = "cpu",
-        evaluation: EvaluationSamples | None = None,
-        arithmetic: Arithmetic | None = None,
-        buffers: Buffers = "travel",
-        validation: Sequence[np.ndarray] | None = None,
-        best_by: str | None = None,
+        self, task: Task, settings: TrainerSettings | None = None, **keywords: Unpack[TrainerKeywords]
     ) -> None:
         """
         - `task`: its model, loss and samples.
-        - `batch_size`, `local_steps`: of every local training; or one for each part of the data.
-        - `optimizer`: as `row_optimizer` takes or makes it; SGD if left out.
-        - `device`: where rows are trained.
-        - `evaluation`: which training samples the training loss is measured on.
-        - `arithmetic`: how numbers are computed.
-        - `buffers`: whether running statistics travel with a model, or each batch has its own.
-        - `validation`: of each node, samples that no part has, to be measured on as test samples are.
-        - `best_by`: the measure by which the best model is kept; None: none is.
+        - `settings`, `keywords`: how it is trained and measured; single settings may be given by name.
         """
-        if buffers not in BUFFERS:
-            raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
-        self.task, self.best_by = task, best_by
-        self.device = torch.device(device)
-        batches, _ = self.count_work(batch_size, local_steps)
+        given = replace(settings or TrainerSettings(), **keywords)
+        if given.buffers not in BUFFERS:
+            raise ModelError(f"training.buffers: {given.buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
+        self.task, self.best_by = task, given.best_by
+        self.device = torch.device(given.device)
+        batches, _ = self.count_work(given)
         self.batch_of = (*batches, max(batches)) if len(set(batches)) > 1 else ()  # the last: of everybody's data
-        self.arithmetic = arithmetic or Arithmetic()
-        study = optimizer if isinstance(optimizer, StudyOptimizer) else StudyOptimizer.of(optimizer)
+        self.arithmetic, study = given.arithmetic or Arithmetic(), given.for_study
         self.optimizer = study.on_rows
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy_on(task.model, self.device)
@@ -115,7 +145,7 @@ class Trainer:
         if self.data.is_read and not self.data.targets.is_floating_point():
             loss = OpaqueLoss(loss)  # some of the labels that nobody has seen may be ones to be ignored
         tried = some(self.data.inputs), some(self.data.targets)
-        self.model = stack(self.template, loss, *tried, buffers == "travel")
+        self.model = stack(self.template, loss, *tried, given.buffers == "travel")
         use(self.model, self.arithmetic, *tried)
         self.rows_at_once = self.model.rows_at_once
         if self.rows_at_once is None and self.activations > 0:
@@ -132,18 +162,16 @@ class Trainer:
             parameters = [(own_name(self.template, entry.name), tuple(entry.shape)) for entry in entries]
             self.optimizer = optimizer_by_part(task.optimizers, self.optimizer, parameters, matches, study.lr)
         self.forms = self._forms(self.data)
-        self.evaluator = Evaluator(task, self.model, self.data, evaluation or EvaluationSamples(), self.forms.chain)
-        self.evaluator.validate_on(validation)
+        self.evaluator = Evaluator(
+            task, self.model, self.data, given.evaluation or EvaluationSamples(), self.forms.chain
+        )
+        self.evaluator.validate_on(given.validation)
 
-    def count_work(
-        self, batch_size: int | Sequence[int], local_steps: int | Sequence[int]
-    ) -> tuple[list[int], list[int]]:
+    def count_work(self, given: TrainerSettings) -> tuple[list[int], list[int]]:
         """Batch size and local steps of each part, and what follows for how long trainings take."""
         parts = len(self.task.parts)
-        batches, steps = (
-            _of_each_part("batch_size", batch_size, parts),
-            _of_each_part("local_steps", local_steps, parts),
-        )
+        batches = _of_each_part("batch_size", given.batch_size, parts)
+        steps = _of_each_part("local_steps", given.local_steps, parts)
         self.local_steps = round(sum(steps) / len(steps))
         self.steps_of = tuple(steps) if len(set(steps)) > 1 else ()
         each = [batch * count for batch, count in zip(batches, steps, strict=True)]

@@ -78,6 +78,7 @@ from .mechanisms.server import ServerRounds as ServerRounds
 from .mechanisms.server import ServerRule as ServerRule
 from .outer.diloco import DiLoCo as DiLoCo
 from .outer.noloco import NoLoCo as NoLoCo
+from .outer.ring_all_reduce import RingAllReduce as RingAllReduce
 from .outer.slowmo import SlowMo as SlowMo
 from .outer.streaming_diloco import StreamingDiLoCo as StreamingDiLoCo
 from .registry import BEGIN_WITH as BEGIN_WITH
@@ -102,10 +103,13 @@ from .server.fedavg import FedAvg as FedAvg
 from .server.fedbuff import FedBuff as FedBuff
 from .server.fedopt import FedOpt as FedOpt
 from .server.fedprox import FedProx as FedProx
+from .server.fedtm import FedTM as FedTM
 from .server.scaffold import Scaffold as Scaffold
 from .walks import Digest as Digest
 from .walks import MultiWalk as MultiWalk
 from .walks import TokenSaga as TokenSaga
+from .walks import Tour as Tour
+from .walks import TramFL as TramFL
 from .walks import Walkman as Walkman
 from .walks import WeightedWalk as WeightedWalk
 from .wrappers.compression import UNCODED as UNCODED

@@ -227,15 +227,19 @@ OURS = {  # name -> its file in here, and its class there; in the order in which
     "fedopt": "server.fedopt:FedOpt",
     "fedprox": "server.fedprox:FedProx",
     "scaffold": "server.scaffold:Scaffold",
+    "fedtm": "server.fedtm:FedTM",
     "fedbuff": "server.fedbuff:FedBuff",
     "fedasync": "server.fedasync:FedAsync",
     "async_sgd": "server.async_sgd:AsyncSGD",
     "diloco": "outer.diloco:DiLoCo",
     "streaming_diloco": "outer.streaming_diloco:StreamingDiLoCo",
+    "ring_all_reduce": "outer.ring_all_reduce:RingAllReduce",
     "token_saga": "walks.token_saga:TokenSaga",
     "digest": "walks.digest:Digest",
     "walkman": "walks.walkman:Walkman",
     "weighted_walk": "walks.weighted_walk:WeightedWalk",
+    "tour": "walks.tour:Tour",
+    "tram_fl": "walks.tram_fl:TramFL",
 }
 
 HINTS = {  # what may mean several of ours, or one with settings of the study: an error names the nearest

@@ -1,4 +1,5 @@
 from . import yaml_text as yaml_text
+from .atomic import OtherVersionError as OtherVersionError
 from .atomic import load_checkpoint as load_checkpoint
 from .atomic import make_folder as make_folder
 from .atomic import move as move

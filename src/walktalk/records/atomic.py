@@ -163,7 +163,12 @@ def sync_folder(folder: Path) -> None:
 
 # -- Checkpoints -------------------------------------------------------------------------------------------------------
 
-FORMAT = "walktalk-checkpoint-1"
+FORMATS = "walktalk-checkpoint-"  # how they all begin
+FORMAT = f"{FORMATS}1"
+
+
+class OtherVersionError(StudyError):
+    """Nothing is wrong with a checkpoint, but a later version has written it, and this one cannot read it."""
 
 
 def save_checkpoint(path: str | PathLike[str], tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
@@ -199,8 +204,10 @@ def load_checkpoint(path: str | PathLike[str]) -> tuple[dict[str, torch.Tensor],
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise StudyError(f"{path} is truncated or not a checkpoint; {_ADVICE}") from error
-    if metadata.get("format") != FORMAT:
-        raise StudyError(f"{path} is not a checkpoint of this version of walktalk; {_ADVICE}")
+    if (form := metadata.get("format", "")) != FORMAT:
+        if form.startswith(FORMATS):
+            raise OtherVersionError(f"{path} is of the form {form[:40]!r}, and this walktalk reads {FORMAT!r}")
+        raise StudyError(f"{path} is not a checkpoint of walktalk; {_ADVICE}")
     text = metadata.get("facts", "")
     if metadata.get("checksum") != _checksum(tensors, text):
         raise StudyError(f"{path} is damaged: its checksum does not match; {_ADVICE}")

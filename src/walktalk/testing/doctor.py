@@ -16,12 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import Requirement
 
 import walktalk
 from walktalk.core.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from walktalk.runtimes.peers import Cluster
 
 # -- What `walktalk doctor` finds of this machine: Python, torch and its device, memory, disk, packages, data sets ----
 
@@ -177,23 +180,25 @@ def data_sets() -> Iterator[Finding]:
 # -- `checkup`: all that `walktalk doctor` looks at, and what it finds of peers and of a cluster's file ---------------
 
 
-def checkup(folder: Path, cluster: Path | None = None) -> Iterator[Finding]:
+def checkup(folder: Path, cluster: Path | None = None, name: str = "") -> Iterator[Finding]:
     """Yields every finding of `walktalk doctor` as soon as it is known.
 
     Args:
         folder: Where results would be written.
         cluster: A cluster file, to look at its ports, nodes and certificates from this machine.
+        name: Of the one node of it that will run here; then what no node needs is left out.
     """
     yield from python()
-    yield from packages()
+    yield from (one for one in packages() if not name or one.state != "absent" or one.about == "extra peers")
     found = list(torch_and_device())
     yield from found
     yield from room(folder)
     if found[0].state == "good":  # data and peers need torch
-        yield from data_sets()
+        if not name:
+            yield from data_sets()
         yield from loopback()
         if cluster is not None:
-            yield from cluster_file(cluster)
+            yield from cluster_file(cluster, name)
 
 
 # -- whether nodes can talk on this machine; of a cluster, its ports, neighbours and certificates ----------------------
@@ -233,8 +238,8 @@ def loopback() -> Iterator[Finding]:
         yield Finding("peers on loopback", "bad", f"no word arrived in {PATIENCE:g} s, port {port}", remedy)
 
 
-def cluster_file(path: Path) -> Iterator[Finding]:
-    """The cluster in this file, as seen from this machine."""
+def cluster_file(path: Path, own: str = "") -> Iterator[Finding]:
+    """The cluster in this file, as seen from this machine; `own`: the node that will run here, if that is known."""
     try:
         from walktalk.runtimes.peers import OPERATOR, load_cluster
 
@@ -250,19 +255,36 @@ def cluster_file(path: Path) -> Iterator[Finding]:
             yield Finding(f"node {name}", "good", f"is met at the relay {cluster.relay}")
         elif not place.has_port:
             yield Finding(f"node {name}", "good", f"{place.address}, no port: it connects to the others")
-        elif _is_here(place.listening):
-            yield _own_port(name, place.listening)
+        elif (not own or name == own) and _is_here(place.listening):
+            yield _running(cluster, name) or _own_port(name, place.listening)
         else:
             yield _reached(f"node {name}", place.address)
     if cluster.certificates is None:
         said = "none: nothing is encrypted, and anyone who reaches a port may join"
         yield Finding("certificates", "absent", said, f"walktalk certs --config {path}")
         return
-    for name in (*cluster.nodes, OPERATOR):
+    for name in (own,) if own else (*cluster.nodes, OPERATOR):
         if (cluster.certificates / f"{name}.pem").exists():
             yield _certificate(cluster.certificates, name)
-    if not any(cluster.certificates.glob("*.pem")):
+    if own and not (cluster.certificates / f"{own}.pem").exists():
+        remedy = f"walktalk certs request {own} --config {path}"
+        yield Finding(f"certificate {own}", "bad", f"none in {cluster.certificates}", remedy)
+    elif not any(cluster.certificates.glob("*.pem")):
         yield Finding("certificates", "bad", f"none in {cluster.certificates}", f"walktalk certs --config {path}")
+
+
+def _running(cluster: Cluster, name: str) -> Finding | None:
+    """That a node is running here already, as the certificate of whoever listens at its address says."""
+    from walktalk.runtimes.peers import is_running
+
+    try:
+        files = cluster.own_credentials(name)
+    except UserError:
+        return None
+    address = cluster.nodes[name].address
+    if files is None or not is_running(name, address, files):
+        return None
+    return Finding(f"node {name}", "good", f"{address}, here: it is running")
 
 
 def _certificate(folder: Path, name: str) -> Finding:

@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from walktalk.core.errors import DataError, suggestion
-from walktalk.learning.task import Task
+from walktalk.learning.task import Task, matches
 
 STATISTICS = ("running_mean", "running_var")  # how the names of arrays end that are measured and not trained
 KINDS = {str(kind).removeprefix("torch."): kind for kind in (
@@ -59,34 +59,42 @@ class StateLayout:
     """Where the arrays of a model stand in a row, and which of them do not travel."""
 
     arrays: tuple[Array, ...]
-    parameters: int  # numbers that are trained; behind them stand statistics
+    parameters: int  # numbers that are trained and shared; behind them stand statistics
     width: int
+    shared: int  # numbers that travel; behind them stands what stays at a node
 
     @classmethod
-    def of(cls, state: Mapping[str, Tensor]) -> StateLayout:
-        """That of a state, by name."""
-        travelling = [name for name, array in state.items() if array.is_floating_point()]
-        ordered = sorted(travelling, key=lambda name: name.endswith(STATISTICS))
+    def of(cls, state: Mapping[str, Tensor], private: Sequence[str] = ()) -> StateLayout:
+        """That of a state, by name; `private`: patterns of names whose arrays stay at their node."""
+        floats = [name for name, array in state.items() if array.is_floating_point()]
+        unknown = next((one for one in private if not any(matches(name, one) for name in floats)), None)
+        if unknown is not None:
+            raise DataError(f"private: no array of floats is called {unknown!r}; there are {', '.join(floats[:5])}, …")
+        own = {name for name in floats if any(matches(name, one) for one in private)}
         starts, start = dict[str, int](), 0
-        for name in ordered:
+        for name in sorted(floats, key=lambda name: (name in own, name.endswith(STATISTICS))):
             starts[name] = start
             start += state[name].numel()
-        parameters = sum(state[name].numel() for name in travelling if not name.endswith(STATISTICS))
+        shared = start - sum(state[name].numel() for name in own)
+        parameters = sum(state[name].numel() for name in set(floats) - own if not name.endswith(STATISTICS))
+        if own and not parameters:
+            raise DataError("private: all arrays are; some have to be shared, or nodes need not meet")
         arrays = [
             Array(name, str(array.dtype).removeprefix("torch."), tuple(array.shape), starts.get(name, -1))
             for name, array in state.items()
         ]
-        return cls(tuple(arrays), parameters, start)
+        return cls(tuple(arrays), parameters, start, shared)
 
     @classmethod
     def from_json(cls, said: Any) -> StateLayout:
         """What `as_json` has written."""
         arrays = [Array(str(name), str(kind), tuple(shape), int(start)) for name, kind, shape, start in said["arrays"]]
-        return cls(tuple(arrays), int(said["parameters"]), int(said["width"]))
+        return cls(tuple(arrays), *(int(said[name]) for name in ("parameters", "width", "shared")))
 
     def as_json(self) -> dict[str, Any]:
         """All of it, as JSON can say it."""
-        return {"arrays": [list(array) for array in self.arrays], "parameters": self.parameters, "width": self.width}
+        numbers = {"parameters": self.parameters, "width": self.width, "shared": self.shared}
+        return {"arrays": [list(array) for array in self.arrays], **numbers}
 
     @property
     def digest(self) -> str:
@@ -238,10 +246,10 @@ def check_array(name: str, array: Tensor) -> None:
 class Outside(nn.Module):
     """Stands for a model of which only its arrays are known."""
 
-    def __init__(self, start: Mapping[str, Tensor]) -> None:
+    def __init__(self, start: Mapping[str, Tensor], private: Sequence[str] = ()) -> None:
         super().__init__()
         self.start = dict(start)
-        self.layout = StateLayout.of(start)
+        self.layout = StateLayout.of(start, private)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Nobody here can say what it puts out."""
@@ -273,7 +281,12 @@ def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def outside(
-    state: str, samples: int | dict[str, int] = 1, optimizer: str = "", nodes: int = 1, part: str | int | None = None
+    state: str,
+    samples: int | dict[str, int] = 1,
+    optimizer: str = "",
+    private: str | list[str] = "",
+    nodes: int = 1,
+    part: str | int | None = None,
 ) -> Task:
     """Whatever a script of your own trains, at every node of a cluster (`wt.site`).
 
@@ -281,22 +294,24 @@ def outside(
         state: a safetensors file with the arrays that training starts from, as `wt.tasks.write_state` writes it.
         samples: how many samples a node has, one number or one by the name of every node: how much it counts.
         optimizer: a file with the arrays of an optimizer, where its state stays at nodes or travels with walks.
+        private: names of arrays, `*` for anything, that stay at every node and are never sent, such as `head`.
         nodes: how many there are.
         part: the node whose part it is.
     """
-    start = read_state(state)
-    beside = StateLayout.of(read_state(optimizer)) if optimizer else StateLayout((), 0, 0)
+    start, own = read_state(state), [private] if isinstance(private, str) and private else list(private)
+    beside = StateLayout.of(read_state(optimizer) if optimizer else {})
     count = samples.get(str(part), 0) if isinstance(samples, dict) else samples
     if part is not None and count < 1:
         raise DataError(f"samples: {part} has none; allowed: a whole number, 1 or more, for each node")
     task = Task(
         "outside",
-        Outside(start),
+        Outside(start, own),
         no_loss,
         torch.zeros(1),
         torch.zeros(1),
         [np.zeros(1, dtype=np.int64)] * (1 if part is not None else nodes),
         pretrained=True,
+        private=tuple(own),
     )
     task.details = {"samples": count, "optimizer": beside}
     return task

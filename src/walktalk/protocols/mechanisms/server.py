@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -153,6 +153,13 @@ class ServerRule(ABC):
     def __init__(self, train: Train, weighted: bool = False) -> None:
         self.train, self.weighted = train, weighted
 
+    def chosen(self, round_: int, there: Sequence[int]) -> Sequence[int]:
+        """Who takes part in a round, as the server says; not on a tree.
+
+        - `there`: the server, and those that are not known to be lost; one of them at least takes part.
+        """
+        return there
+
     def begin(self) -> list[Effect]:
         """What every node does before its first round."""
         return []
@@ -186,8 +193,8 @@ class NodeInRounds(Machine):
     """
 
     __slots__ = (
-        "around", "arrived", "cohort", "counts", "leaving", "parent", "round", "rule", "server", "trained", "training",
-        "tree",
+        "around", "arrived", "cohort", "counts", "leaving", "parent", "round", "rule", "server", "sits_out", "trained",
+        "training", "tree",
     )  # fmt: skip
 
     def __init__(self, around: NetworkView, rule: ServerRule, cohort: Cohort, server: int, tree: bool) -> None:
@@ -195,6 +202,7 @@ class NodeInRounds(Machine):
         self.parent = NOBODY if tree or self.is_server else server  # on a tree, who something comes from first
         self.round = 0 if self.is_server else -1  # the round that it is in, or was in last
         self.training, self.trained = False, False  # trained: and waiting for those below
+        self.sits_out = False  # whether it waits in this round for others alone
         self.leaving = False
         self.arrived: dict[str, int] = {}  # slot -> the round of which it came from the parent last
         self.counts = {around.node: (around.samples, 1)}  # node -> samples and nodes that its results stand for
@@ -237,10 +245,10 @@ class NodeInRounds(Machine):
                 return self.rule.begin()
             case Started():
                 begin: list[Effect] = [Combine(MODEL, {INITIAL: 1.0}), *self.rule.begin()]
-                return [*begin, *self._begin_round()] if self.is_server else begin
+                return [*begin, *self._begin_round(now)] if self.is_server else begin
             case Rejoined(memory) if self.is_server:
                 self.round = int.from_bytes(memory, "little") + NEW_LIFE
-                return self._begin_round()
+                return self._begin_round(now)
         return []
 
     def keepsake(self) -> bytes:
@@ -265,17 +273,25 @@ class NodeInRounds(Machine):
 
     # -- down --------------------------------------------------------------------------------------------------------
 
-    def _begin_round(self) -> list[Effect]:
-        return [Record(AGGREGATE, 0, MODEL), *self._hand_down()]
+    def _begin_round(self, now: float) -> list[Effect]:
+        return [Record(AGGREGATE, 0, MODEL), *self._hand_down(now)]
 
-    def _hand_down(self) -> list[Effect]:
+    def _hand_down(self, now: float) -> list[Effect]:
         """Send what goes down on to those below, and train on it."""
-        staying = (peer for peer in self.children if peer not in self.around.leaving)
+        node, cut = self.around.node, self.cohort.attendance.cut
+        staying: Sequence[int] = [peer for peer in self.children if peer not in self.around.leaving]
+        if self.is_server and not self.tree:
+            chosen = self.rule.chosen(self.round, [node, *(peer for peer in staying if peer not in cut)])
+            self.sits_out = node not in chosen
+            staying = [peer for peer in staying if peer in chosen or peer in cut]
         there = self.cohort.ask(self.round, staying)
         said = [(slot, Message(f"{slot}_down", round=self.round)) for slot in self.rule.down]
         sends = [Send(to, message, slot) for to in there for slot, message in said]
-        self.training = True
-        return [*sends, Record(MEMBER, self.around.node, MODEL), *self.rule.prepare(), self.rule.train]
+        begins: list[Effect] = [*sends, Record(MEMBER, node, MODEL)]
+        self.training, self.trained = not self.sits_out, self.sits_out
+        if self.sits_out:
+            return [*begins, *self.cohort.wait(now)]
+        return [*begins, *self.rule.prepare(), self.rule.train]
 
     def _from_above(self, event: Received, now: float) -> list[Effect]:
         peer, message = event.sender, event.message
@@ -306,7 +322,7 @@ class NodeInRounds(Machine):
         (self.round,) = rounds
         came = {slot: f"{slot}_down/{self.parent}" for slot in self.rule.down}
         copy: list[Effect] = [Combine(slot, {of: 1.0}) for slot, of in came.items()]
-        return [*copy, *(Forget(of) for of in came.values()), *forget, *self._hand_down()]
+        return [*copy, *(Forget(of) for of in came.values()), *forget, *self._hand_down(now)]
 
     # -- up ----------------------------------------------------------------------------------------------------------
 
@@ -350,7 +366,7 @@ class NodeInRounds(Machine):
         forget = self._close(now)
         if self.is_server:
             self.round += 1
-            return [*means, *self.rule.gather(weights), *forget, *self._begin_round()]
+            return [*means, *self.rule.gather(weights), *forget, *self._begin_round(now)]
         said = {slot: Message(f"{slot}_up", round=self.round, note=note) for slot in self.rule.up}
         return [*means, *(Send(self.parent, message, slot) for slot, message in said.items()), *forget]
 
@@ -366,7 +382,7 @@ class NodeInRounds(Machine):
         """
         node, is_first = self.around.node, slot == self.rule.up[0]
         by_data = self.rule.weighted and is_first
-        own = [node, *whole]
+        own = [*whole] if self.sits_out else [node, *whole]
         if by_data and not self.tree:  # in the order in which they were heard of first: sums of floats depend on it
             own = [peer for peer in self.counts if peer in own]
         counts = {peer: self.counts[peer][0 if by_data else 1] for peer in own}

@@ -23,7 +23,7 @@ from walktalk.protocols.effects import Combine, Effect, Train, absorb, apply_upd
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.tokens.protocol import Walks
-from walktalk.protocols.mechanisms.tokens.rule import WalkRule, copy_slot, walk_slot
+from walktalk.protocols.mechanisms.tokens.rule import Carried, WalkRule, copy_slot, walk_slot
 from walktalk.protocols.self_description import InLabel, Law
 
 COLOURS = {  # by the number of walks; of Okabe and Ito (2008) and Tol's muted set
@@ -108,10 +108,12 @@ class AlgorithmOne(WalkRule):
         ]
 
     def step(
-        self, node: int, peers: Sequence[int], degrees: Sequence[int], jumps: int, random: Random
-    ) -> tuple[int, int]:
+        self, node: int, peers: Sequence[int], degrees: Sequence[int], carried: Carried, random: Random
+    ) -> tuple[int, Carried]:
         """Line 11: the next node, by the row of P; the walk is sent there (line 12), or stays."""
-        return metropolis_step(node, len(peers), peers, degrees, random), 0
+        return metropolis_step(node, len(peers), peers, degrees, random), carried._replace(
+            jumps=0
+        ) if carried.jumps else carried
 
 
 @lru_cache(maxsize=4096)  # the same few are asked for at every iteration

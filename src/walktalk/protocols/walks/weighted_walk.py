@@ -26,7 +26,7 @@ from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import Effect, Train
 from walktalk.protocols.machine import NetworkView
 from walktalk.protocols.mechanisms.tokens.protocol import Walks
-from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
+from walktalk.protocols.mechanisms.tokens.rule import Carried, WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel, Law
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
@@ -102,12 +102,12 @@ class Weighted(AlgorithmOne):
         return [Train(walk_slot(walk), walk, rate=self.rate)], state
 
     def step(
-        self, node: int, peers: Sequence[int], degrees: Sequence[int], jumps: int, random: Random
-    ) -> tuple[int, int]:
-        given = self.settings
+        self, node: int, peers: Sequence[int], degrees: Sequence[int], carried: Carried, random: Random
+    ) -> tuple[int, Carried]:
+        given, jumps = self.settings, carried.jumps
         if peers and not jumps and given.jump and random.random() < given.jump:
             jumps = hops_of_a_jump(random, given.jump_end, given.longest_jump)
         if peers and jumps:
-            return random.choice(peers), jumps - 1
+            return random.choice(peers), carried._replace(jumps=jumps - 1)
         ratios = [given.weight(peer) / given.weight(node) for peer in peers]
-        return metropolis_step(node, len(peers), peers, degrees, random, ratios), 0
+        return metropolis_step(node, len(peers), peers, degrees, random, ratios), carried._replace(jumps=0)

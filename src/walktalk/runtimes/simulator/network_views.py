@@ -35,7 +35,7 @@ def all_network_views(
     return [
         NetworkView(
             node, graph.nodes, tuple(peers[start:end]), tuple(degrees[start:end]), own, heard[node], counts[node],
-            graph.rounds,
+            graph.rounds, links=graph.neighbours,
         )
         for node, start, end, own in zip(names, bounds[:-1], bounds[1:], resources, strict=True)
     ]  # fmt: skip
@@ -87,6 +87,10 @@ class Changes:
         away = sorted((node, node in self.leaving) for node in gone | self.leaving)
         version = zlib.crc32(repr(away).encode()) >> 1 if away else 0
         rows = {node: self._row(node, without, still) for node in range(self.graph.nodes)}
+
+        def links(node: int) -> tuple[int, ...]:
+            return rows[node]
+
         return [
             replace(
                 around,
@@ -96,6 +100,7 @@ class Changes:
                 leaving=frozenset(self.leaving | self.left),
                 first=self.graph.nodes,
                 version=version,
+                links=links,
             )
             for around in known
         ]

@@ -106,6 +106,7 @@ class Trainings:
         self._interpreter, self._written, self._queue = recording.interpreter, recording.written, queue
         self.stopwatch = stopwatch
         self.begun = 0  # how many
+        self.seconds = 0.0  # how long those take, all together
         self.under_way: dict[int, Training] = {}  # by node, where a node trains one model at a time
         self._waiting: dict[int, deque[Asked]] = {}  # by node: trainings that queue
         self.usual: defaultdict[int, UsualTraining] = defaultdict(UsualTraining)  # by node: how long trainings take
@@ -129,6 +130,7 @@ class Trainings:
             seconds *= effect[2] / self._setup.local_steps
         elif self._setup.work:
             seconds *= self._setup.work[node]
+        self.seconds += seconds
         if self._learns:
             self.usual[node].observe(seconds)
         self._agenda.put(seconds, TRAINED, training)

@@ -331,6 +331,10 @@ class Agenda:
         self.now = entry[0]
         return entry
 
+    def still_to_go(self, kind: int) -> float:
+        """Seconds until everything of a kind that is under way will be over, added up."""
+        return sum(entry[0] - self.now for entry in self._heap if entry[2] == kind)
+
     def __len__(self) -> int:
         return len(self._heap) + len(self._at_once)
 

@@ -42,6 +42,7 @@ from walktalk.runtimes.simulator.schedule import (
     EVALUATION,
     INFINITY,
     INITIAL_VALUE,
+    TRAINED,
     Agenda,
     Chunk,
     Terms,
@@ -126,6 +127,14 @@ class Simulation:
     def bytes(self) -> int:
         """Bytes sent between nodes so far."""
         return self.interpreter.traffic.bytes
+
+    @property
+    def utilization(self) -> float:
+        """The share of the nodes' time so far that they spent in training, those that are under way by as much as is
+        done of them; above 1 where nodes train several models at once.
+        """
+        trained = self.trainings.seconds - self.agenda.still_to_go(TRAINED)
+        return trained / (self.setup.graph.nodes * self.agenda.now) if self.agenda.now > 0 else 0.0
 
     @property
     def machines(self) -> list[Machine]:

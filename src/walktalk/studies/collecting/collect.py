@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shutil
 import tempfile
@@ -25,9 +26,12 @@ from walktalk.records import (
     opened_folder,
     save_checkpoint,
     write_history,
+    write_text,
 )
 from walktalk.runtimes.peers import (
     BEST,
+    OPERATOR,
+    RECORD_FILE,
     RECORDS,
     Cluster,
     Node,
@@ -35,7 +39,9 @@ from walktalk.runtimes.peers import (
     Roster,
     Standing,
     everybody,
+    make_record,
     merge,
+    text_of,
     with_known_ports,
 )
 from walktalk.studies.collecting.gather import (
@@ -131,6 +137,7 @@ def collect(
             found = [*gathered.fetch_copies(caller, spec.evaluate.model), *gathered.copies_from_folders()]
             copies = [gathered.placed_copy(copy) for copy in found]
             kept = [*gathered.fetch_best(caller), *gathered.copies_from_folders(BEST)]
+            statements = gathered.fetch_statements(caller)
             nodes = participants(cluster, gathered, written)
             trace = merge([row for life in lives for row in life] for lives in written.values())
             states = {one.name: one.state for one in nodes}
@@ -143,6 +150,7 @@ def collect(
                 here = folder.run(spec.algorithms[0].title, 0)
                 _keep_event_logs(Path(place), here)
                 result = _write(spec, cluster, here, trace, models, nodes, folder, roster)
+                _write_record(folder.path / RECORD_FILE, cluster, statements, result["cluster"], here.model)
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
     model = Path(out) / here.model.relative_to(folder.path)
@@ -281,6 +289,16 @@ def _write(
         for walk, measured in one.by_walk.items()
     ]
     return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}, sites=sites).summary
+
+
+def _write_record(
+    path: Path, cluster: Cluster, statements: dict[str, dict[str, Any] | None], deployed: dict[str, Any], model: Path
+) -> None:
+    """Write the record of who trained what, with what came of it."""
+    result = {key: deployed[key] for key in ("state", "copy", "iterations")}
+    result["model_sha256"] = hashlib.sha256(model.read_bytes()).hexdigest()
+    record = make_record(cluster.name, statements, result, cluster.own_credentials(OPERATOR))
+    write_text(path, text_of(record))
 
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,11 @@ from walktalk.runtimes.peers import (
     METRIC,
     METRICS,
     RECORDS,
+    STATEMENT,
     Cluster,
     OperatorConnection,
     read_lives,
+    read_statement,
 )
 from walktalk.runtimes.stacked import is_better
 
@@ -35,6 +37,7 @@ SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may b
 WORTH_A_WORD = 1e6  # bytes
 LARGEST = 2**36  # bytes of a copy of a model: beyond, a node says nonsense
 LARGEST_LOG = 2**32  # bytes of all parts of a node's event log, compressed but for the last: years
+LARGEST_STATEMENT = 2**23  # bytes of what a node says that it has done
 MOST = 10**15  # trainings of a node, or bytes that it sent: beyond, whoever says so says nonsense
 SPARE = 2  # of the room that is left on the disk at most one part in so many is filled by one node
 
@@ -93,14 +96,14 @@ class Gathered:
 
     def _fetch_event_log(self, caller: OperatorConnection, name: str, answer: Mapping[str, Any]) -> bool:
         """Fetch what a node has more of its event log than is here; whether all of it came."""
-        files = {file: size for file, size in _files(answer).items() if file not in (COPY, BEST)}
+        files = {file: size for file, size in _files(answer).items() if file not in (COPY, BEST, STATEMENT)}
         if not files:
             return True
         if why := self._too_much(sum(files.values()), LARGEST_LOG):
             self.say(f"{name}: its event log is left out: {why}")
             return True
         for old in self.folder.glob(f"{name}/*"):
-            if old.name not in files:  # it has begun anew meanwhile, or that part is compressed
+            if old.name not in (*files, STATEMENT):  # it has begun anew meanwhile, or that part is compressed
                 old.unlink()
         missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
         if missing > WORTH_A_WORD:
@@ -131,6 +134,16 @@ class Gathered:
         names = list(holders) if chosen is None else [chosen]
         found = (self._fetch_copy(caller, name, BEST) for name in names)
         return [copy for copy in found if copy is not None]
+
+    def fetch_statements(self, caller: OperatorConnection) -> dict[str, dict[str, Any] | None]:
+        """Every node's signed statement of what it has done; None of those that make none, or cannot be asked."""
+        for name in self.answered:
+            answer = caller.ask([name], RECORDS, SECONDS_TO_LOOK_AGAIN, statement=1)[name]
+            size, path = _files(answer or {}).get(STATEMENT), self.folder / name / STATEMENT
+            path.unlink(missing_ok=True)
+            if size is not None and not self._too_much(size, LARGEST_STATEMENT):
+                caller.fetch(name, STATEMENT, size, path)
+        return {name: read_statement(self.folder / name / STATEMENT) for name in self.cluster.nodes}
 
     def _fetch_copy(self, caller: OperatorConnection, name: str, file: str = COPY) -> CopyFound | None:
         answer = caller.ask([name], RECORDS, SECONDS_FOR_A_COPY, copy=1)[name]

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from walktalk.core.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Task, Trainer, frozen_numbers, persons_module, tasks
+from walktalk.learning import Task, Trainer, TrainingRows, frozen_numbers, persons_module, schema_of, tasks
 from walktalk.protocols import NetworkView
 from walktalk.records import load_checkpoint, save_checkpoint, write_unless_there
 from walktalk.runtimes.peers import (
@@ -39,6 +40,7 @@ from walktalk.runtimes.peers import (
     ask_to_join,
     check_name,
     check_outside,
+    edition_of,
     end_process,
     facts_of,
     finished_before,
@@ -48,6 +50,7 @@ from walktalk.runtimes.peers import (
     quiet_process,
     shown,
     was_let_go,
+    what_is_wrong,
     with_known_ports,
     with_own_port,
 )
@@ -59,6 +62,7 @@ from walktalk.studies.planning import (
     build_rate,
     build_stop,
     build_trainer,
+    keeps_memory,
     work_of_nodes,
 )
 from walktalk.studies.spec import StudySpec, load_spec, make_spec, spec_mapping
@@ -276,6 +280,8 @@ def run_node(
     check_ends(spec)
     base = build_foundation(spec)
     _check_names(job.cluster, base.graph)
+    if job.deployed:
+        _say_of_kit(job.cluster, job.name)
     seat = find_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
     check_outside_samples(spec, seat.cluster)
     setup, trainer = _node_setup(seat, base, job)
@@ -310,6 +316,12 @@ def run_node(
             ends(node.progress.end.seen)
     if node.training.queue.busy or not node.link.connections.closed:
         end_process()
+
+
+def _say_of_kit(cluster: Cluster, name: str) -> None:
+    """Warn of what is changed or at its end in the kit that the cluster's file lies in, if it does."""
+    for line in what_is_wrong(cluster.home):
+        log.warning("%s: its kit: %s", name, line)
 
 
 @contextmanager
@@ -406,9 +418,55 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         secret=job.deployed,
         stay=cluster.stay,
         at_least=cluster.at_least,
+        schema=schema_of(task),
+        edition=edition_of(cluster.home),
         keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
+
+
+@dataclass(frozen=True)
+class SiteTrial:
+    """What a node would train, made as it would make it, without joining anybody."""
+
+    graph: Graph
+    task: Task
+    trainer: Trainer | OutsideTrainer
+    initial: Tensor  # the first model
+    lr: float
+    facts: Mapping[str, Any]  # that all nodes must have alike
+
+    def train(self) -> Tensor:
+        """Train the first model on one node's data as a visit does, and return the result."""
+        assert not isinstance(self.trainer, OutsideTrainer)
+        device = self.trainer.device
+        parts, keys = torch.tensor([0], device=device), torch.tensor([1], device=device)
+        given = TrainingRows(self.initial[None].to(device), parts, keys, torch.tensor([self.lr], device=device))
+        return self.trainer.train(given)[0][0].cpu()
+
+
+def try_site(cluster: Cluster, name: str, device: str = "auto") -> SiteTrial:
+    """Build what a node of a cluster would train, with its own data; every mistake in it shows.
+
+    Args:
+        cluster: as in the file.
+        name: of a node that is in it.
+        device: auto, cpu or cuda.
+    """
+    spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    check_ends(spec)
+    base = build_foundation(spec)
+    _check_names(cluster, base.graph)
+    cluster.number(name)
+    seat = Seat(cluster, cluster.roster(base.graph), base.graph, name, cluster.nodes[name])
+    plan = _chosen(base.algorithms, cluster.algorithm)
+    task = base.task_of(seat.data)
+    trainer = _trainer(seat, base, plan, task, NodeJob(cluster, name, device=device, deployed=True))
+    initial = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu()
+    study = study_facts(cluster, base, plan) | task_facts(task)
+    frozen = None if isinstance(trainer, OutsideTrainer) else frozen_numbers(trainer.template)
+    facts = facts_of({"algorithm": plan.protocol.resilient_form(), **study}, initial, frozen)
+    return SiteTrial(base.graph, task, trainer, initial, plan.lr, facts)
 
 
 def _trainer(seat: Seat, base: Foundation, plan: AlgorithmPlan, task: Task, job: NodeJob) -> Trainer | OutsideTrainer:
@@ -419,7 +477,9 @@ def _trainer(seat: Seat, base: Foundation, plan: AlgorithmPlan, task: Task, job:
         return build_trainer(base.spec, task, job.device, node=seat.data)
     check_outside(plan.protocol)
     _, steps = work_of_nodes(base.spec, task, seat.data)
-    trainer = OutsideTrainer(task, steps if isinstance(steps, int) else steps[0], seat.folder, seat.name)
+    steps = steps if isinstance(steps, int) else steps[0]
+    memory = keeps_memory(base.spec) if task.private else True
+    trainer = OutsideTrainer(task, steps, seat.folder, seat.name, memory)
     trainer.node.facts = study_keys(base.spec, seat.cluster)
     return trainer
 
@@ -433,10 +493,12 @@ def _named(trainer: Trainer | OutsideTrainer) -> Callable[[Tensor], Mapping[str,
 
 def keep_private(node: Node, trainer: Trainer | OutsideTrainer, folder: Path) -> None:
     """Write the private part of a node's model beside its checkpoint, by name: nobody else has it."""
-    if isinstance(trainer, OutsideTrainer):
-        return
     state = node.models.interpreter.states.get((node.models.me, ""))
-    if trainer.private is not None and isinstance(state, Tensor):
+    if isinstance(trainer, OutsideTrainer):
+        part = trainer.private_part(state) if isinstance(state, Tensor) else {}
+        if part:
+            save_checkpoint(folder / PRIVATE, part, {"node": node.link.endpoint.name})
+    elif trainer.private is not None and isinstance(state, Tensor):
         numbers = trainer.private.numbers(state[None])[0]
         save_checkpoint(folder / PRIVATE, trainer.private.by_name(numbers.cpu()), {"node": node.link.endpoint.name})
 

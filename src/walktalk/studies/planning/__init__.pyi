@@ -15,6 +15,7 @@ from .build import build_timing as build_timing
 from .build import build_trainer as build_trainer
 from .build import check_links as check_links
 from .build import held_out as held_out
+from .build import keeps_memory as keeps_memory
 from .build import matched as matched
 from .build import pick_device as pick_device
 from .build import work_of_nodes as work_of_nodes

@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 def expand(entries: list[Any]) -> list[tuple[int, Any]]:
     """One entry per combination of the values in lists, each with the place in the original list it came from.
 
-    A setting that is a list itself stays one; a list of such lists is several.
+    A setting that is a list itself, or a list of lists, stays one; a list of such lists is several.
     """
     return [(place, single) for place, entry in enumerate(entries) for single in _singles(entry)]
 
@@ -171,20 +171,20 @@ def expand(entries: list[Any]) -> list[tuple[int, Any]]:
 def _singles(entry: Any) -> list[Any]:
     if not isinstance(entry, Mapping):
         return [entry]
-    lists = _that_are_lists(entry.get("name", "multi_walk"))
-    choices = [value if _several(value, key in lists) else [value] for key, value in entry.items()]
+    depths = _depths(entry.get("name", "multi_walk"))
+    choices = [value if value and _depth(value) > depths.get(key, 0) else [value] for key, value in entry.items()]
     return [dict(zip(entry, values, strict=True)) for values in itertools.product(*choices)]
 
 
-def _several(value: Any, of_lists: bool) -> bool:
-    """Whether this is a list of values, for one entry each."""
-    return isinstance(value, list) and bool(value) and (not of_lists or isinstance(value[0], list))
+def _depth(value: Any) -> int:
+    """How many lists stand in each other, as their first values."""
+    return 1 + (_depth(value[0]) if value else 0) if isinstance(value, list) else 0
 
 
-def _that_are_lists(name: Any) -> set[str]:
-    """Which settings of an algorithm are lists; none, where nobody knows it: that is told later."""
+def _depths(name: Any) -> dict[str, int]:
+    """How deep lists stand in each other in the settings of an algorithm; empty, where nobody knows: told later."""
     try:
         known = settings_of(PROTOCOLS.find(PROTOCOLS.known_as(name)[0])) if isinstance(name, str) else {}
     except UserError:
-        return set()
-    return {key for key, setting in known.items() if setting.is_list}
+        return {}
+    return {key: setting.depth for key, setting in known.items()}

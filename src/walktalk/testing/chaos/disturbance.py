@@ -25,6 +25,7 @@ from walktalk.testing.chaos.cables import Cables, Disk, enter
 from walktalk.testing.chaos.misbehaviour import Misbehaviour, mislead_operators
 from walktalk.testing.chaos.plan import ChaosPlan
 from walktalk.testing.chaos.power import DurableCopy
+from walktalk.testing.chaos.scripts import CONFIG, ScriptJob, run_script
 from walktalk.testing.chaos.verdict import JUDGED
 
 # -- A node's process in a round: where it lives, what its clock says, whether it forges, and where its log goes -----
@@ -126,6 +127,7 @@ class Disturbance:
         say: Callable[[str], None],
         cables: Cables | None = None,
         disks: dict[int, Disk] | None = None,
+        study: dict[str, Any] | None = None,
     ) -> None:
         """
         - `plan`, `cluster`, `graph`: what there is.
@@ -133,9 +135,12 @@ class Disturbance:
         - `say`: told what is done, in words.
         - `cables`: of real cuts; without them a partition is files that mute messages.
         - `disks`: by node, those that can be full.
+        - `study`: of which scripts make their trainers, where nodes are trained by scripts.
         """
         self.plan, self.cluster, self.graph, self.rng, self.say = plan, cluster, graph, rng, say
         self.cables, self.disks = cables, disks or {}
+        self.scripts: Fleet | None = None
+        self._study = study or {}
         self.names = list(cluster.nodes)
         self.kills: list[Kill] = []
         self.gone: set[int] = set()  # who is killed, or has left, for good
@@ -155,6 +160,8 @@ class Disturbance:
         """All faults, then a quiet time, then the end; whatever happens, no process is left."""
         plan, began = self.plan, time.monotonic()
         self.fleet = Fleet(run_disturbed, [self.job(node) for node in range(len(self.names))], self.names)
+        if plan.outside:
+            self.scripts = Fleet(run_script, [self.script(node) for node in range(len(self.names))], self.names)
         try:
             self._wait_until_all_train()
             time.sleep(plan.warmup)
@@ -167,6 +174,8 @@ class Disturbance:
             self.record("chaos_over")
             left = [process for process in self.fleet.processes if process.is_alive()]
             self.fleet.stop()
+            if self.scripts is not None:
+                self.scripts.stop()
             self.event_log.close()
         self.stuck = [process.name for process in left if process.exitcode]
         self.seconds = time.monotonic() - began
@@ -176,6 +185,10 @@ class Disturbance:
         name = self.names[node]
         job = NodeJob(self.cluster, name, rejoin=rejoin, join=join, place=self.places.get(name) if join else None)
         return DisturbedJob(job, "" if self.cables is None else self.cables.namespace(node), self.shadow(node))
+
+    def script(self, node: int) -> ScriptJob:
+        """What a node's script is to do."""
+        return ScriptJob(self.cluster.folder / CONFIG, self.names[node], node, self._study)
 
     def shadow(self, node: int) -> Path | None:
         """Where it is kept what of a node's folder is safe on its disk; None where no power fails."""

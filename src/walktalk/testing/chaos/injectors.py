@@ -88,6 +88,18 @@ def hang(disturbance: Disturbance, fault: ChaosFault) -> None:
     disturbance.record("resume", node)
 
 
+def kill_script(disturbance: Disturbance, fault: ChaosFault) -> None:
+    """A node's script is killed, in the middle of a visit or not, and started again at once or after a while."""
+    assert disturbance.scripts is not None
+    node = disturbance.rng.choice([node for node in disturbance.living() if node < disturbance.graph.nodes])
+    late = disturbance.rng.random() < 0.5
+    disturbance.log_line(f"kill -9 the script of {disturbance.names[node]}{', which comes back late' * late}")
+    disturbance.record("kill_script", node)
+    disturbance.scripts.signal(node, signal.SIGKILL)
+    time.sleep(2 * disturbance.plan.away * late)
+    disturbance.scripts.restart(node, disturbance.script(node))
+
+
 def stall(disturbance: Disturbance, fault: ChaosFault) -> None:
     """A training hangs for longer than they ever take."""
     _switched(disturbance, STALLS, "trainings of {} hang", STALLED)
@@ -280,6 +292,7 @@ DO: Mapping[str, Callable[[Disturbance, ChaosFault], None]] = {
     "join": join,
     "swallow": swallow,
     "stall": stall,
+    "script": kill_script,
     "deaf": be_deaf,
     "power": cut_power,
     "return": come_back,

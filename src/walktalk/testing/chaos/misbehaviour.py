@@ -32,6 +32,7 @@ from walktalk.runtimes.peers import (
     Link,
     Node,
     Stamp,
+    Word,
     encode_ack,
     packed_count,
 )
@@ -101,12 +102,12 @@ class Misbehaviour:
         tally = node.progress.tally
         encode = tally.encode
 
-        def false(clock: float, rng: random.Random) -> bytes:
-            told = encode(clock, rng)
+        def false(clock: float, rng: random.Random, lengths: bool = False) -> bytes:
+            told = encode(clock, rng, lengths)
             if not self._is(FALSE_COUNTS):
                 return told
             own = tally.own._replace(iterations=MANY, sent=MANY, done=True, over=True)
-            return told[:HEAD] + packed_count(tally.node, own)
+            return told[:HEAD] + Word(packed_count(tally.node, own)).packed(lengths)
 
         tally.encode = false  # type: ignore[method-assign]
 

@@ -27,6 +27,7 @@ Name: TypeAlias = Literal[
     "swallow",
     "restart",
     "power",
+    "script",
     "leave",
     "join",
     "return",
@@ -103,6 +104,10 @@ KINDS: Mapping[str, Kind] = {
         (ChaosFault("power"),),
         "a node's machine loses its power: kill -9, and its disk has what was forced to it and nothing else",
     ),
+    "script": Kind(
+        (ChaosFault("script"), ChaosFault("script")),
+        "with --outside: kill -9 of two nodes' scripts, of which one comes back at once and one after some seconds",
+    ),
     "leave": Kind((ChaosFault("leave"),), "a node leaves for good, as `walktalk leave` asks it to"),
     "join": Kind(
         (ChaosFault("join"),),
@@ -171,6 +176,7 @@ class ChaosPlan:
     settle: float = 26.0  # quiet seconds in the end
     judged: float = 18.0  # the last seconds of these at least, in which the loss is measured and walks are counted
     faults: tuple[ChaosFault, ...] = faults_of(USUAL)
+    outside: bool = False  # nodes are trained by scripts of their own (`scripts`)
     real_cuts: bool = False  # a split is a pulled cable (`cables`), not a file that mutes messages
 
     @property
@@ -204,8 +210,9 @@ class ChaosPlan:
     @property
     def happens(self) -> tuple[ChaosFault, ...]:
         """The faults that can happen to this algorithm."""
-        stay = not self.protocol.nodes_come_and_go
-        return tuple(fault for fault in self.faults if not (stay and fault.kind in COMING_AND_GOING))
+        cannot: tuple[str, ...] = () if self.protocol.nodes_come_and_go else COMING_AND_GOING
+        cannot += ("join",) if self.outside else ("script",)  # whoever joins would need a script with another's data
+        return tuple(fault for fault in self.faults if fault.kind not in cannot)
 
     def spec(self, seed: int) -> StudySpec:
         """The study: uneven data, so that it matters whose is missing, and a loss that has a floor (weight decay)."""

@@ -25,10 +25,12 @@ from walktalk.records import TraceRow, load_checkpoint
 from walktalk.runtimes.peers import Roster, merge, read_event_log, roster_on_disk
 from walktalk.studies.peers import local_cluster
 from walktalk.studies.planning import Preparation, prepare
+from walktalk.studies.spec import spec_mapping
 from walktalk.testing.chaos.cables import Cables, Disk, plugged_in
 from walktalk.testing.chaos.disturbance import FOLDER, Disturbance
 from walktalk.testing.chaos.injectors import inject
 from walktalk.testing.chaos.plan import ChaosPlan
+from walktalk.testing.chaos.scripts import cluster_of_scripts
 from walktalk.testing.chaos.verdict import (
     BEGINNINGS,
     JUDGED,
@@ -62,6 +64,8 @@ def chaos_round(
     ready, rng = prepare(plan.spec(seed), "cpu"), random.Random(seed)
     run = ready.runs[0]
     cluster = local_cluster(ready.spec, run, folder, plan.least)
+    if plan.outside:
+        cluster = cluster_of_scripts(ready, cluster, folder)
     with ExitStack() as stack:
         guests = sum(fault.kind == "join" for fault in plan.happens)
         cables = stack.enter_context(Cables(plan.nodes + guests, worker)) if plan.real_cuts else None
@@ -69,7 +73,7 @@ def chaos_round(
             cluster = plugged_in(cluster, cables)
         filled = [rng.randrange(plan.nodes)] if any(fault.kind == "disk" for fault in plan.faults) else []
         disks = {node: stack.enter_context(Disk(folder / f"node-{node}")) for node in filled}
-        disturbance = Disturbance(plan, cluster, run.setup.graph, rng, say, cables, disks)
+        disturbance = Disturbance(plan, cluster, run.setup.graph, rng, say, cables, disks, spec_mapping(ready.spec))
         disturbance.run(inject)
         say("checking the ledger")
         verdict = _verdict(plan, seed, ready, disturbance)

@@ -90,7 +90,7 @@ class WalkNode(Machine):
         """The walk is trained, or runs on at once."""
         jumps, state = self.carried.pop(walk, NOTHING) if self.carried else NOTHING
         if jumps:
-            return self._move_on(walk, jumps, state, context)
+            return self._move_on(walk, Carried(jumps, state), context)
         effects, state = self.rule.work(walk, state, context.random)
         if state:
             self.carried[walk] = Carried(state=state)
@@ -103,20 +103,19 @@ class WalkNode(Machine):
         if self.mixer is not None:
             effects += self.mixer.mix(walk)  # lines 7 to 10
         effects.append(Record(MEMBER, walk, walk_slot(walk)))
-        effects += self._move_on(walk, 0, state, context)
+        effects += self._move_on(walk, Carried(state=state) if state else NOTHING, context)
         return effects
 
-    def _move_on(self, walk: int, jumps: int, state: bytes, context: Context) -> list[Effect]:
+    def _move_on(self, walk: int, carried: Carried, context: Context) -> list[Effect]:
         """Lines 11 and 12: the walk goes to a neighbour, or stays and is trained again."""
         around, slot = self.around, walk_slot(walk)
         node = around.node
-        to, jumps = self.rule.step(node, around.neighbours, around.degrees, jumps, context.random)
+        to, carried = self.rule.step(node, around.neighbours, around.degrees, carried, context.random)
         if to == node:
-            if state:
-                self.carried[walk] = Carried(state=state)
+            if carried.state:
+                self.carried[walk] = Carried(state=carried.state)
             return self._visit(walk, context)
-        note = Carried(jumps, state).encode() if jumps or state else b""
-        model = Send(to, Message(WALK, walk, note=note), slot)
+        model = Send(to, Message(WALK, walk, note=carried.encode()), slot)
         if not self.extras:
             return [model, Forget(slot)]
         others = [Send(to, Message(kind, round=walk), walk_slot(walk, kind)) for kind in self.extras]

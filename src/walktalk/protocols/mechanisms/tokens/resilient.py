@@ -31,7 +31,6 @@ from walktalk.protocols.mechanisms.tokens.hops import ACK, NO_TERM, WALK, Token,
 from walktalk.protocols.mechanisms.tokens.keeper import GUARD, Farewell, WalkKeeper, mixer_facts, remembered, resumed
 from walktalk.protocols.mechanisms.tokens.membership import BEAT, TIMERS
 from walktalk.protocols.mechanisms.tokens.rule import (
-    NOTHING,
     Carried,
     Slots,
     copy_slot,
@@ -203,7 +202,7 @@ class ResilientNode(WalkKeeper):
         hop = self.hops.leaving.get(walk)
         if hop is None:
             return []
-        return self.hops.again(walk) if hop.to in self.members.living else self._reroute([walk], context)
+        return self.hops.again(walk) if hop.to in self.members.neighbours.living else self._reroute([walk], context)
 
     def _tidy(self, context: Context) -> list[Effect]:
         """Clean up at every beat, the node's own and the aggregator's, which may be the only one."""
@@ -225,7 +224,7 @@ class ResilientNode(WalkKeeper):
             beat = self.members.beat
             effects = self.members.hear(event.sender, message.note, now)
             return effects if self.members.beat == beat else [*effects, *self._tidy(context)]
-        effects = self.members.sign_of_life(event.sender, now)
+        effects = self.members.neighbours.sign_of_life(event.sender, now)
         if message.kind in self.hops.extras:
             self.parts.setdefault(self._known(message.round), {})[message.kind] = message.note
             return effects + self._if_whole(message.round, context)
@@ -346,13 +345,12 @@ class ResilientNode(WalkKeeper):
 
     def _move_on(self, token: Token, at: Slots, context: Context) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""
-        me, (peers, degrees) = self.around.node, self.members.row()
-        to, jumps = self.rule.step(me, peers, degrees, token.carried.jumps, context.random)
+        me, (peers, degrees) = self.around.node, self.members.neighbours.row()
+        to, carried = self.rule.step(me, peers, degrees, token.carried, context.random)
         if to != me:
-            gone = token.moved()._replace(carried=token.carried._replace(jumps=jumps))
-            return self.hops.send(gone, at, to, context.now)
+            return self.hops.send(token.moved()._replace(carried=carried), at, to, context.now)
         stay = [] if at is walk_slot else moved(token.walk, self.hops.extras, at, walk_slot)
-        return [*stay, *self._visit(token._replace(carried=token.carried._replace(jumps=0)), context)]
+        return [*stay, *self._visit(token._replace(carried=carried._replace(jumps=0)), context)]
 
     def _reroute(self, walks: Iterable[int], context: Context) -> list[Effect]:
         """Send walks elsewhere that were on their way to a node that is dead."""
@@ -362,8 +360,9 @@ class ResilientNode(WalkKeeper):
             if hop is None:  # one of the others was what is left of it, and it has begun again here with that
                 continue
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
-            # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
-            token = hop.token._replace(carried=NOTHING) if walk <= self.walks else hop.token
+            token = hop.token
+            if walk <= self.walks:
+                token = token._replace(carried=self.rule.turned_back(token.carried))
             effects += self._send_on(token, kept_slot, context)
             if self.handovers.last is not None and self.handovers.last[0].walk == walk:
                 self.handovers.trained(walk)

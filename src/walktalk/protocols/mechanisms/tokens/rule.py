@@ -81,17 +81,24 @@ class WalkRule(ABC):
 
     @abstractmethod
     def step(
-        self, node: int, peers: Sequence[int], degrees: Sequence[int], jumps: int, random: Random
-    ) -> tuple[int, int]:
-        """Where a walk goes next, and how many nodes it will only run through from there on.
+        self, node: int, peers: Sequence[int], degrees: Sequence[int], carried: Carried, random: Random
+    ) -> tuple[int, Carried]:
+        """Where a walk goes next, and what it carries there; with jumps, that node is one that it only runs through.
 
         Args:
             node: where the walk is; as an answer it means that the walk stays.
             peers: neighbours that live.
             degrees: how many living neighbours each of those has.
-            jumps: how many nodes the walk was to run through when it came here.
+            carried: what the walk has brought, with the jumps that it had when it came here.
             random: where random bits come from.
         """
+
+    def turned_back(self, carried: Carried) -> Carried:
+        """What a walk carries that goes elsewhere because the node that it was sent to is dead.
+
+        It may have been there all the same, and go on from there: what nodes noted of it is that copy's from now on.
+        """
+        return NOTHING
 
     def changed(self, around: NetworkView) -> None:
         """Nodes have joined or left: the network is this one from now on."""

@@ -2,8 +2,8 @@
 
 A node of another model's width would swallow walks, and one of another learning rate, task or seed would go unnoticed.
 So the first words between two lives of neighbours are a *hello*: the facts that must be the same on both sides (the
-version of what nodes say to each other, the model's width and a few numbers of the initial one, the algorithm and its
-settings, graph, data, optimizer). What follows from it is in `neighbours`.
+model's width and a few numbers of the initial one, the algorithm and its settings, graph, data, optimizer), and the
+versions of messages that the node speaks (`wire.versions`). What follows from it is in `neighbours`.
 
 A node's life is a number that grows with every start, whatever the clock of its machine says. Neighbours tell a new
 message from a replayed one by it, so a node whose clock was set back would be mute if it were the time alone. The last
@@ -27,36 +27,34 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from walktalk import __version__
 from walktalk.core.errors import StudyError
 from walktalk.core.untrusted import Limits, parsed_json, shown
 from walktalk.core.wall_clock import wall_nanoseconds
 from walktalk.records import write_text
+from walktalk.runtimes.peers.wire.versions import MESSAGES, SETTINGS, Span, span_in, why_not_understood
 
 HELLO_KIND = "hello"
-VERSION = 8
-"""Of all that nodes say to each other, but for this message: it goes up where another version would not understand."""
-
 FACTS_AT_MOST = 1 << 16  # bytes of facts
 LONGEST_PROOF = 2048  # characters of a signed life
 HELLO = Limits(size=FACTS_AT_MOST, depth=16, items=4096)
 LONGEST_FACT = 60  # characters of a fact that is said in full
+ABOUT_AT_MOST = 16  # things that a node says of itself which need not be the same
+LONGEST_ABOUT = 100  # characters of each
 CLOSE = 1e-3  # by how much numbers of the initial model may differ: not every processor adds up in the same order
-IN_CHECKPOINT = (
-    "version",
-    "width",
-    "algorithm",
-    "network",
-    "task",
-)  # what a node's own past must have in common with it
+IN_CHECKPOINT = ("width", "algorithm", "network", "task")  # what a node's own past must have in common with it
 
 
 class Hello(NamedTuple):
-    """The first message of a node to a neighbour."""
+    """The first message of a node to a neighbour; keys of a later version beside these are no error."""
 
     facts: dict[str, Any]
     met: bool = False  # whether it has heard the other's
     knows: bool = False  # whether it knows of an earlier life of the other
     life: str = ""  # its own life, signed, in hexadecimal digits; "" without certificates
+    speaks: Span | None = None  # the versions that it speaks; None: that of its facts alone
+    about: Mapping[str, str] = {}  # what it says of itself and need not be the same, such as its `walktalk`
+    schema: Mapping[str, Any] = {}  # the form of its data (`learning.schema`); empty where it is not known
 
 
 def facts_of(study: Mapping[str, Any], initial: Tensor, frozen: Sequence[float] | None = None) -> dict[str, Any]:
@@ -68,15 +66,27 @@ def facts_of(study: Mapping[str, Any], initial: Tensor, frozen: Sequence[float] 
     """
     waves = torch.cos(torch.arange(initial.numel(), dtype=torch.float64))
     numbers = [float(initial.norm()), float(initial.double() @ waves)]
-    told: dict[str, Any] = {"version": VERSION, "width": initial.numel(), "initial model": numbers}
+    told: dict[str, Any] = {"version": MESSAGES.oldest, "width": initial.numel(), "initial model": numbers}
     if frozen is not None:
         told["frozen weights"] = list(frozen)
-    return told | {key: _short(value) for key, value in study.items()}
+    known = {key: value for key, value in study.items() if key not in SETTINGS or value != SETTINGS[key]}
+    return told | {key: _short(value) for key, value in known.items()}
+
+
+def about_this_node(**more: str) -> dict[str, str]:
+    """What a node says of itself that need not be the same on both sides.
+
+    - `more`: beside its version of walktalk.
+    """
+    return {"walktalk": __version__, **more}
 
 
 def encode_hello(hello: Hello) -> bytes:
     """Write a hello as the note of a message."""
-    return zlib.compress(json.dumps(hello._asdict(), sort_keys=True).encode(), 9)
+    said = hello._asdict()
+    if hello.speaks is None:
+        del said["speaks"]
+    return zlib.compress(json.dumps(said, sort_keys=True).encode(), 9)
 
 
 def decode_hello(note: bytes) -> Hello:
@@ -85,16 +95,34 @@ def decode_hello(note: bytes) -> Hello:
         content = parsed_json(zlib.decompressobj().decompress(note, FACTS_AT_MOST), HELLO, nan=math.nan)
         facts, met, knows = content["facts"], content["met"], content["knows"]
         life = str(content.get("life", ""))[:LONGEST_PROOF]
+        speaks, about = span_in({**facts, **content}), _about(content.get("about"))
     except Exception as error:  # a stranger has sent it
         raise ValueError(f"not a hello: {shown(error)}") from error
     if not isinstance(facts, dict):
         raise ValueError("not a hello: it has no facts")
-    return Hello(facts, bool(met), bool(knows), life)
+    schema = content.get("schema")
+    return Hello(facts, bool(met), bool(knows), life, speaks, about, schema if isinstance(schema, dict) else {})
+
+
+def _about(said: Any) -> dict[str, str]:
+    """What a neighbour says of itself, as far as it is texts."""
+    pairs = said.items() if isinstance(said, dict) else ()
+    texts = [(shown(key, LONGEST_ABOUT), shown(text, LONGEST_ABOUT)) for key, text in pairs if isinstance(text, str)]
+    return dict(texts[:ABOUT_AT_MOST])
+
+
+def objections(facts: Mapping[str, Any], hello: Hello) -> list[str]:
+    """Say in words why a node cannot work with whoever says such a hello: its versions, or another study.
+
+    - `facts`: the node's own.
+    """
+    why = why_not_understood(MESSAGES, hello.speaks, hello.about.get("walktalk", ""))
+    return [why] if why else differences(facts, hello.facts)
 
 
 def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """Say in words what is not the same here and there."""
-    keys = [*here, *(key for key in there if key not in here)]
+    """Say in words what of two studies is not the same here and there; versions are no part of them."""
+    keys = [key for key in (*here, *(key for key in there if key not in here)) if key != "version"]
     return [
         f"{key} is {_shown(there.get(key))} there and {_shown(here.get(key))} here"
         for key in keys
@@ -128,6 +156,10 @@ def _short(value: Any) -> Any:
     if isinstance(value, bool | int | float) or value is None:
         return repr(value) if isinstance(value, float) else value  # a learning rate is the same or it is not
     text = str(value)
+    for name, default in SETTINGS.items():  # of an algorithm, those that older versions do not know
+        kind, _, setting = name.partition(".")
+        if kind == type(value).__name__:
+            text = text.replace(f", {setting}={default!r}", "").replace(f"({setting}={default!r}, ", "(")
     if len(text) <= LONGEST_FACT:
         return text
     return f"{text[: LONGEST_FACT // 2]}… ({hashlib.blake2b(text.encode(), digest_size=4).hexdigest()})"

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -128,6 +129,36 @@ _LIFE = struct.Struct("<4sIQ")  # of another length than any other word that is 
 _LIFE_MAGIC = b"life"
 
 
+class Statement(NamedTuple):
+    """What a node says of itself, with its signature."""
+
+    word: bytes
+    mark: bytes  # of the certificate
+    signature: bytes
+
+    @property
+    def packed(self) -> bytes:
+        """The statement as it travels."""
+        return self.word + self.mark + _SIZE.pack(len(self.signature)) + self.signature
+
+
+def statements_in(data: bytes, at: int, size: int) -> tuple[Statement, int]:
+    """Read the statement that begins at a place, and where the next one begins; `ValueError` where there is none.
+
+    - `data`: statements, one behind the other.
+    - `at`: the place.
+    - `size`: bytes of its word.
+    """
+    behind = at + size + MARK + _SIZE.size
+    if behind > len(data):
+        raise ValueError("a word breaks off")
+    (length,) = _SIZE.unpack_from(data, at + size + MARK)
+    if behind + length > len(data):
+        raise ValueError("a signature breaks off")
+    mark = data[at + size : at + size + MARK]
+    return Statement(data[at : at + size], mark, data[behind : behind + length]), behind + length
+
+
 class SignedStatements:
     """Signs what a node says of itself, and checks what others have signed."""
 
@@ -151,11 +182,15 @@ class SignedStatements:
 
     # -- words --------------------------------------------------------------------------------------------------------
 
-    def signed(self, word: bytes) -> bytes:
-        """Sign a statement of this node; mark and signature stand behind it."""
+    def statement(self, word: bytes) -> Statement:
+        """Sign a statement of this node."""
         self._look_at_files()
         assert self._key is not None
-        return with_signature(word, self._mark, signature_of(self._cluster + word, self._key))
+        return Statement(word, self._mark, signature_of(self._cluster + word, self._key))
+
+    def signed(self, word: bytes) -> bytes:
+        """Sign a statement of this node; mark and signature stand behind it."""
+        return self.statement(word).packed
 
     def holds(self, node: int, word: bytes, mark: bytes, signature: bytes) -> bool:
         """Whether a statement is that of the node that it is about; `ValueError` where it is made up.
@@ -178,25 +213,13 @@ class SignedStatements:
 
     def life_in(self, node: int, statement: bytes) -> int:
         """The life that a node has signed; 0 where its certificate is not known. `ValueError` where it is made up."""
-        ((word, mark, signature),) = self.split(statement, _LIFE.size)
+        (word, mark, signature), end = statements_in(statement, 0, _LIFE.size)
+        if end != len(statement):
+            raise ValueError("more than one word")
         magic, about, life = _LIFE.unpack(word)
         if magic != _LIFE_MAGIC or about != node:
             raise ValueError(f"not a word of node {node} on its life")
         return int(life) if self.holds(node, word, mark, signature) else 0
-
-    @staticmethod
-    def split(data: bytes, size: int) -> Iterable[tuple[bytes, bytes, bytes]]:
-        """Take apart statements of a size, each with its mark and signature; `ValueError` where they are none."""
-        at, behind = 0, size + MARK + _SIZE.size
-        while at < len(data):
-            if at + behind > len(data):
-                raise ValueError("a word breaks off")
-            (length,) = _SIZE.unpack_from(data, at + size + MARK)
-            if at + behind + length > len(data):
-                raise ValueError("a signature breaks off")
-            word, mark = data[at : at + size], data[at + size : at + size + MARK]
-            yield word, mark, data[at + behind : at + behind + length]
-            at += behind + length
 
     # -- certificates -------------------------------------------------------------------------------------------------
 
@@ -236,11 +259,6 @@ class SignedStatements:
         self._key, self._mark = private_key(files.key), _mark_of(chain[0])
         self._bearers[self._mark], self._chains[self._mark] = chain[0], _put_together(chain)
         self._used = files
-
-
-def with_signature(word: bytes, mark: bytes, signature: bytes) -> bytes:
-    """A statement as it travels, with its mark and signature."""
-    return word + mark + _SIZE.pack(len(signature)) + signature
 
 
 def _mark_of(certificate: x509.Certificate) -> bytes:

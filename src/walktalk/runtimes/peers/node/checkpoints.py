@@ -22,13 +22,15 @@ from torch import Tensor
 from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import INITIAL, Rejoined
-from walktalk.records import load_checkpoint, make_folder, save_checkpoint
+from walktalk.records import OtherVersionError, load_checkpoint, make_folder, save_checkpoint
 from walktalk.runtimes.peers.identity.handshake import differences_of_the_past
 from walktalk.runtimes.peers.node.effect_runner import EffectRunner
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.progress import Progress
 from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
+from walktalk.runtimes.peers.node.statement import earlier_lives
+from walktalk.runtimes.peers.wire.versions import CHECKPOINTS, span_in
 from walktalk.runtimes.semantics import Stop
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Kept:
     over: str = ""  # what the run was to end by, where this node has seen its end
     study: Mapping[str, Any] = field(default_factory=dict)  # what it was about (`handshake`)
     others: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by node: iterations and bytes, as was heard
+    exchanged: Mapping[str, Any] | None = None  # what was sent to whom; None: the event logs say it
 
     def tensors(self) -> dict[str, Tensor]:
         """The slots and the optimizer states, as one mapping."""
@@ -63,8 +66,36 @@ class Kept:
         """Everything but the tensors, as JSON can say it."""
         counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
         others = {str(node): list(counts) for node, counts in self.others.items()}
-        said = {"over": self.over, "memory": self.memory.hex(), "study": dict(self.study), "others": others}
-        return {**counts, "milliseconds": int(1e3 * self.seconds), **said}
+        kept = {"memory": self.memory.hex(), "study": dict(self.study), "others": others, "exchanged": self.exchanged}
+        return {**CHECKPOINTS.told(), **counts, "milliseconds": int(1e3 * self.seconds), "over": self.over, **kept}
+
+
+# -- versions of checkpoints: what each says, `wire.versions` does -----------------------------------------------------
+
+
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda facts: {**facts, "exchanged": None}  # nobody has counted what was sent to whom: the event log says it
+}
+"""By version: what makes the facts of a checkpoint of that version those of the next one."""
+
+
+def migrated(facts: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The facts of a checkpoint of any version that is read, as the present version has them.
+
+    A later one that says that this version can read it is read, too, without what is not known here.
+    `OtherVersionError` where it does not.
+    """
+    written = span_in(facts, otherwise=1)
+    if written is None or written.oldest > CHECKPOINTS.newest:
+        said = "of no version that it says" if written is None else f"of version {written}"
+        raise OtherVersionError(
+            f"{path} is a checkpoint {said}, and this walktalk reads {CHECKPOINTS}; start the node with the walktalk "
+            "that has written it, or begin anew with --fresh"
+        )
+    found = dict(facts)
+    for version in range(written.newest, CHECKPOINTS.newest):
+        found = MIGRATIONS[version](found)
+    return found
 
 
 def finished_before(folder: Path, stop: Stop) -> bool:
@@ -127,7 +158,8 @@ class Checkpoints:
     def load(self) -> Kept | None:
         """Read what was saved; None where nothing was, or it is damaged: then it is moved away, and that is logged.
 
-        `SpecError` where it is another user's: nothing is wrong with it, and nobody shall begin anew without it.
+        `SpecError` where it is another user's, `OtherVersionError` where a later version has written it: nothing is
+        wrong with it, and nobody shall begin anew without it.
         """
         if not self.path.exists():
             return None
@@ -141,13 +173,16 @@ class Checkpoints:
             ) from error
         try:
             tensors, facts = load_checkpoint(self.path)
+            facts = migrated(facts, self.path)
             slots = {name: tensor for name, tensor in tensors.items() if not name.startswith(STATE)}
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
             memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
             over, study = str(facts.get("over", "")), dict(facts.get("study", {}))
             others = {int(node): (int(done), int(sent)) for node, (done, sent) in facts.get("others", {}).items()}
-            return Kept(slots, states, *counts, memory, seconds, over, study, others)
+            return Kept(slots, states, *counts, memory, seconds, over, study, others, facts["exchanged"])
+        except OtherVersionError:
+            raise
         except (StudyError, KeyError, TypeError, ValueError) as error:
             aside = self.path.with_suffix(".damaged")
             with suppress(OSError):
@@ -226,6 +261,7 @@ class Memory:
             repr(self._setup.stop) if over else "",
             self.facts,
             tally.others,
+            self._reports.exchanged.kept(),
         )
 
     def save_sometimes(self) -> None:
@@ -246,6 +282,8 @@ class Memory:
         tally.remember(past.iterations, past.sent)
         tally.remember_others(past.others, past.seconds)
         self._state.clock.behind = past.seconds
+        lives = earlier_lives(self._setup.folder, self._reports.event_log.life)
+        self._reports.exchanged.go_on(past.exchanged, lives, past.number)
         self._reports.trace("rejoined", number=past.number)
         effects = self._runner.handle(Rejoined(past.memory))
         if (memory := machine.keepsake()) != past.memory:

@@ -106,7 +106,7 @@ def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
     try:
         for path in parts:
             for line in lines_of_part(path):
-                rows.append(TraceRow(*json.loads(line)))
+                rows.append(TraceRow(*json.loads(line)[: len(TraceRow._fields)]))  # a later version may have more
     except OSError:  # the part has another name by now
         raise
     except Exception as error:  # somebody else has written it
@@ -120,9 +120,11 @@ def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
 # trace-LIFE.jsonl …   what it wrote down, in parts
 # copy.safetensors     its copy of the model, weights by name, as `load_state_dict` takes them
 # best.safetensors     the best copy that it has had, where the study asks for that
+# statement.json       what it has done and what has left it, signed (`node.statement`)
 
-COPY, BEST = "copy.safetensors", "best.safetensors"
-FILES = re.compile(rf"{PATTERN}|(copy|best)\.safetensors")  # no other file is ever asked for or handed out
+COPY, BEST, STATEMENT = "copy.safetensors", "best.safetensors", "statement.json"
+FILES = re.compile(rf"{PATTERN}|(copy|best)\.safetensors|statement\.json")
+"""All that is ever asked for or handed out."""
 PATIENCE = 20.0  # seconds without a question after which nobody waits any more
 EARLIER = "earlier"  # the folder of what a run from before has left
 
@@ -154,13 +156,21 @@ class FileServer:
     """Hands out a node's trace and its copy of the model, from threads that are not the node's."""
 
     def __init__(
-        self, folder: Path, newest: Callable[[], Copy | None], named: Callable[[Tensor], Mapping[str, Tensor]] | None
+        self,
+        folder: Path,
+        newest: Callable[[], Copy | None],
+        named: Callable[[Tensor], Mapping[str, Tensor]] | None,
+        state: Callable[[], None] = lambda: None,
+        handed_out: Callable[[str, int, bool, float], None] = lambda file, size, begins, moment: None,
     ) -> None:
         """
         - `folder`: the node's own.
         - `newest`: its copy as it is now; None where it has none yet.
         - `named`: a model's weights by name; None: it hands out no copy.
+        - `state`: writes the node's statement.
+        - `handed_out`: called with every piece of a file: its name, bytes, whether it is the first, and the moment.
         """
+        self._state, self._handed_out = state, handed_out
         self._folder, self._newest, self._named = folder, newest, named
         self._asked_at = -PATIENCE  # when somebody who waits for the end asked last
         self._lock = threading.Lock()
@@ -176,8 +186,9 @@ class FileServer:
     def answer(self, asked: Mapping[str, str], facts: Mapping[str, Any]) -> bytes:
         """Answer with a piece of the file that is asked for; else, as JSON, with which files there are, and the facts.
 
-        Asked for: `file` and `from`, the first byte; or `copy`, to have the copy written first; `waits`: whoever asks
-        will ask again until the run is over; `collected`: has got everything, and nobody need wait for it any more.
+        Asked for: `file` and `from`, the first byte; or `copy` or `statement`, to have that written first; `waits`:
+        whoever asks will ask again until the run is over; `collected`: has got everything, and nobody need wait for it
+        any more.
         """
         if "waits" in asked:
             self._asked_at = time.monotonic()
@@ -186,6 +197,8 @@ class FileServer:
             return self._piece(asked["file"], int(asked.get("from", "0")))
         if "copy" in asked:
             self.put_copies()
+        if "statement" in asked:
+            self._write_statement()
         files = {path.name: path.stat().st_size for path in self._folder.iterdir() if FILES.fullmatch(path.name)}
         newest = self._newest() if self._named is not None else None
         copy = None if newest is None else {"role": newest.role, "key": newest.key}
@@ -212,7 +225,8 @@ class FileServer:
             return None
 
     def put_copies(self) -> None:
-        """Write the copy into the folder, and the best one, where it is a new one."""
+        """Write the statement and the copy into the folder, and the best one, where it is a new one."""
+        self._write_statement()
         copy = self._newest()
         if copy is None or self._named is None:
             return
@@ -222,6 +236,11 @@ class FileServer:
             if best is not None:
                 self._write(BEST, best.copy.model, best.facts)
                 self._best = None if self._best is best else self._best  # else a better one has come meanwhile
+
+    def _write_statement(self) -> None:
+        """One thread at a time: two would write to one unfinished file."""
+        with self._lock:
+            self._state()
 
     def _write(self, file: str, model: Tensor, facts: dict[str, Any]) -> None:
         assert self._named is not None
@@ -233,12 +252,15 @@ class FileServer:
             raise ValueError(f"no such file: {name!r}")
         with (self._folder / name).open("rb") as file:
             file.seek(start)
-            return file.read(PIECE)
+            piece = file.read(PIECE)
+        self._handed_out(name, len(piece), start == 0, wall_seconds())
+        return piece
 
 
 def archive_earlier_run(folder: Path) -> None:
     """Move what an earlier run has left into a folder of its own, so that it is not taken for this one's."""
-    left = [*event_log_files(folder), *folder.glob("*.safetensors"), *folder.glob(MEMBERS_FILE)]
+    left = [*event_log_files(folder), *folder.glob("*.safetensors")]
+    left += [path for name in (MEMBERS_FILE, STATEMENT) for path in folder.glob(name)]
     if left:
         aside = folder / EARLIER / str(wall_nanoseconds())
         make_folder(aside)

@@ -14,6 +14,7 @@ from typing import Any
 
 from walktalk import __version__
 from walktalk.core.wall_clock import wall_seconds
+from walktalk.runtimes.peers.identity.editions import SOON
 from walktalk.runtimes.peers.identity.handshake import duplicate_name
 from walktalk.runtimes.peers.node.checkpoints import Memory
 from walktalk.runtimes.peers.node.members import Members
@@ -25,6 +26,7 @@ from walktalk.runtimes.peers.node.reports import Reports
 from walktalk.runtimes.peers.node.state import NodeState
 from walktalk.runtimes.peers.node.training import TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 
 STATES = ("starting", "training", "waiting", "done", "leaving", "aside")
 UNWELL = 2  # the warning of a certificate's end from which on a node is not well (`Validity.warning`): seven days
@@ -89,6 +91,9 @@ class Health:
             "dropped": dict(traffic.dropped),
             "refused": dict(state.refused),
             "strangers": {named(peer): why for peer, why in dict(self.neighbours.strangers).items()},
+            "about": dict(self.neighbours.own_about),
+            "speaks": list(MESSAGES),
+            "neighbours_about": self._neighbours_about(),
             "diverged": state.diverged,
             "checkpoint_age": None if age is None else round(age, 3),
             "disk": self.disk,
@@ -166,9 +171,37 @@ class Health:
         return [
             *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
             *self._about_certificates(),
+            *self._about_versions(),
+            *self._about_kits(),
             *(f"{name} says that nothing is trained there; its own status says why" for name in self._hanging()),
             *self._about_counts(),
         ]
+
+    def _neighbours_about(self) -> dict[str, dict[str, Any]]:
+        """What neighbours have said of themselves, and the version of messages that is spoken with each."""
+        about, speaks = dict(self.neighbours.about), dict(self.state.speaks)
+        named = self.reports.news.name_of
+        return {named(peer): {**said, "speaks": speaks.get(peer)} for peer, said in about.items()}
+
+    def _about_versions(self) -> list[str]:
+        """Neighbours whose walktalk is older, so that both go by what that one knows."""
+        spoken, named = dict(self.state.speaks), self.reports.news.name_of
+        older = sorted(
+            peer for peer, version in spoken.items() if version < MESSAGES.newest and peer in self.state.alive
+        )
+        return [
+            f"{named(peer)} speaks version {spoken[peer]} of messages, and this node {MESSAGES.newest}: both go by "
+            f"{spoken[peer]}; upgrade it"
+            for peer in older
+        ]
+
+    def _about_kits(self) -> Iterator[str]:
+        """Kits that are older than others, and this node's own where it is at its end."""
+        yield from dict(self.neighbours.old_kits).values()
+        own = self.neighbours.own_edition
+        if own is not None and own.days_left < SOON:
+            end = f"is good until {own.ends}" if own.days_left >= 0 else f"was good until {own.ends}"
+            yield f"its {own.words} {end}; ask the operator for a new one"
 
     def _about_counts(self) -> Iterator[str]:
         tally = self.progress.tally

@@ -21,7 +21,7 @@ from walktalk.core.errors import StudyError
 from walktalk.core.untrusted import parsed_json, shown
 from walktalk.protocols import Leaving, Message, NetworkChanged, NetworkView
 from walktalk.records import write_unless_there
-from walktalk.runtimes.peers.identity.handshake import differences
+from walktalk.runtimes.peers.identity.handshake import Hello, objections
 from walktalk.runtimes.peers.identity.signed_statements import certificate_in
 from walktalk.runtimes.peers.node.effect_runner import EffectRunner
 from walktalk.runtimes.peers.node.neighbours import Neighbours
@@ -42,6 +42,7 @@ from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Parcel
 from walktalk.runtimes.peers.wire.session import JOIN, LEAVE, ROSTER
+from walktalk.runtimes.peers.wire.versions import COUNTS_WITH_LENGTHS, MESSAGES, span_in
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class Members:
             raise ValueError(f"a question is an object in JSON; this is a {type(said).__name__}")
         name = str(said.get("name", ""))
         entry = Entry.heard(said["entry"]) if "entry" in said else None
-        why = self._objection(name, said.get("facts")) or self._distrust(entry) or self._unreachable(entry)
+        why = self._objection(name, said) or self._distrust(entry) or self._unreachable(entry)
         if why:
             if not said.get("returns"):  # else it only asks, at its start, whether it has left for good
                 log.warning("%s: refuses %s, who wants to join: %s", self._name, name[:63] or "?", why)
@@ -192,13 +193,16 @@ class Members:
             "start them with a cluster file that names the relay"
         )
 
-    def _objection(self, name: str, facts: Any) -> str:
+    def _objection(self, name: str, said: Mapping[str, Any]) -> str:
         """Why somebody may not join; "": it may."""
-        roster, ours = self.roster, self._neighbours.facts
+        roster, facts = self.roster, said.get("facts")
         if self.refusal or roster is None:
             return self.refusal
-        if not isinstance(facts, dict) or (differ := differences(ours, facts)):
-            return f"its study is another: {'; '.join(differ) if isinstance(facts, dict) else 'it says nothing of it'}"
+        if not isinstance(facts, dict):
+            return "its study is another: it says nothing of it"
+        hello = Hello(facts, speaks=span_in({**facts, **said}))
+        if differ := objections(self._neighbours.facts, hello):
+            return f"its study is another: {'; '.join(differ)}"
         if name in roster.names and roster.standing(name) is Standing.MEMBER:
             return f"the name {name} is taken: it is in the cluster's file, so it need not join; leave --join out"
         belongs = roster.has(name) and roster.standing(name) is not Standing.LEFT
@@ -241,7 +245,8 @@ class Members:
         self._link.send(Parcel(self._link.endpoint.number, peer, Message(ROSTER_KIND, note=note)), None)
 
     def _send(self, peer: int, entries: Iterable[Entry]) -> None:
-        for note in notes(entries):
+        plain = self._state.speaks.get(peer, MESSAGES.oldest) < COUNTS_WITH_LENGTHS
+        for note in notes(entry for entry in entries if not (plain and entry.further)):
             self._say(peer, ENTRIES + note)
 
     # -- what is new ----------------------------------------------------------------------------------------------
@@ -375,4 +380,5 @@ def network_view(around: NetworkView, roster: Roster, name: str) -> NetworkView:
         leaving=leaving | left,
         first=first,
         version=zlib.crc32(repr([sorted(nodes) for nodes in (joined, leaving, left)]).encode()) >> 1,
+        links=lambda node: network.rows.get(node, ()),
     )

@@ -62,6 +62,11 @@ def why_absent(name: str, address: str, files: Credentials | None) -> str:
         return SILENT if files is None else _handshake(name, host, connection, files)
 
 
+def is_running(name: str, address: str, files: Credentials) -> bool:
+    """Whether whoever listens at an address has the certificate of this node."""
+    return why_absent(name, address, files) == SILENT
+
+
 def _handshake(name: str, host: str, connection: socket.socket, files: Credentials) -> str:
     try:
         certificate = _certificate(host, connection, files)
@@ -124,7 +129,8 @@ class News:
 
     def stranger(self, peer: int, why: str) -> None:
         """Log that a neighbour is not listened to."""
-        log.warning("%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why)
+        what = "walktalk" if why.startswith("version ") else "study"
+        log.warning("%s: refuses %s, whose %s is another: %s", self._endpoint.name, self.name_of(peer), what, why)
 
     def absent(self, peers: Iterable[int], level: int) -> None:
         """Find out why these did not come, and log it. Asking takes seconds, so a thread does."""

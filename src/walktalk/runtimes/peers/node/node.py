@@ -25,7 +25,9 @@ from functools import partial
 from typing import Any
 
 from walktalk.core.errors import UnavailableError
+from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import HEADER_BYTES, Context, PeerFound, PeerLost, Started, TimerFired
+from walktalk.runtimes.peers.identity.editions import Sight, look_answer
 from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of, next_life, remember_life
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Memory
@@ -41,11 +43,12 @@ from walktalk.runtimes.peers.node.reports import EventLog, Reports
 from walktalk.runtimes.peers.node.roster import Standing
 from walktalk.runtimes.peers.node.shutdown import Shutdown
 from walktalk.runtimes.peers.node.state import NodeSetup, NodeState
-from walktalk.runtimes.peers.node.tally import TALLY_KIND, Count, Tally
+from walktalk.runtimes.peers.node.statement import in_words, statement_of, write_statement
+from walktalk.runtimes.peers.node.tally import COUNTS_KIND, TALLY_KIND, Count, Tally
 from walktalk.runtimes.peers.node.training import HAND_ON, TrainingControl, TrainingQueue
 from walktalk.runtimes.peers.wire.link import Link, Listener
 from walktalk.runtimes.peers.wire.messages import Limits, Parcel
-from walktalk.runtimes.peers.wire.session import RECORDS, STATUS, STOP
+from walktalk.runtimes.peers.wire.session import LOOK, RECORDS, STATUS, STOP
 from walktalk.runtimes.stacked import RowTrainer
 
 log = logging.getLogger(__name__)
@@ -110,12 +113,23 @@ class Node:
         )
         reactions = Reactions(self._found, self._lost, lambda delivery: self.inbox.arrived(delivery), tally.remembers)
         signed = b"" if statements is None else statements.signed_life(me, life)
-        self.neighbours = Neighbours(facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed)
+        self.sight = Sight(facts, setup.schema, setup.edition)
+        self.neighbours = Neighbours(
+            facts,
+            self.link,
+            self.reports.news,
+            self.state.alive,
+            reactions,
+            lambda: signed,
+            self.state.speaks,
+            self.sight,
+        )
         self.members = Members(
             setup, self.state, self.link, self.neighbours, self.progress, self.runner, self.reports, self.events
         )
         hear = {
             TALLY_KIND: self._hear_tally,
+            COUNTS_KIND: self._hear_tally,
             ROSTER_KIND: self.members.hear,
             CERTIFICATE_KIND: self.progress.hear_certificate,
             LATER_KIND: self._hear_of_later_life,
@@ -127,7 +141,10 @@ class Node:
         self.memory = Memory(
             setup, facts, checkpoints, self.models, self.runner, self.state, self.progress, self.reports
         )
-        self.file_server = FileServer(setup.folder, self.models.newest_copy, setup.named)
+        handed_out = self.reports.exchanged.hand_out
+        self.file_server = FileServer(
+            setup.folder, self.models.newest_copy, setup.named, self._state_what_was_done, handed_out
+        )
         returns = checkpoints.past is not None or setup.joins
         self.participation = Participation(tally, self._names, setup.at_least, self.reports.news, returns)
         self.health = Health(
@@ -168,6 +185,26 @@ class Node:
             return {own.number: own.name, **{peer: name for name, peer in own.neighbours.items()}}
         return {n: name for n, name in roster.known.items() if roster.standing(name) is not Standing.LEFT}
 
+    def _state_what_was_done(self) -> None:
+        """Write this node's signed statement of what it has done; from any thread."""
+        setup, tally, state = self.setup, self.progress.tally, self.state
+        own = {
+            "cluster": setup.endpoint.cluster,
+            "node": setup.endpoint.name,
+            "site": self.members.site,
+            "members": sorted(self._names().values()),
+            "iterations": tally.own.iterations,
+            "bytes_sent": tally.own.sent,
+            "samples": setup.samples if setup.owned is None else setup.owned,
+            "state": "over" if self.progress.end.seen else "left" if state.leaving else "runs",
+            "moment": in_words(wall_seconds()),
+        }
+        if self.models.budget is not None:
+            own["epsilon"] = f"{self.models.budget.epsilon:.4g}"  # what its privacy has cost
+        said = statement_of(self.memory.facts, own, self.reports.exchanged.said(self._name))
+        files = self.link.connections.credentials or setup.endpoint.credentials
+        write_statement(setup.folder, said, files)
+
     def _knows(self, number: int) -> bool:
         """Whether there is or was such a node."""
         return self.members.view.knows(number)
@@ -183,6 +220,7 @@ class Node:
         """Declare what can be asked, once there is all that the answers are made of."""
         answer = self.link.connections.answer
         answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
+        answer(LOOK, look_answer(self.sight), asker="*")
         answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
         answer(RECORDS, lambda asked: self.file_server.answer(asked, self._how_far()))
         self.members.answer_questions()
@@ -268,14 +306,16 @@ class Node:
 
     def _await_enough(self) -> None:
         """Wait until as many nodes are there as the run asks for, however long that takes; neighbours or not."""
-        state, tally = self.state, self.progress.tally
+        state, tally, say_at = self.state, self.progress.tally, 0.0
         while not state.leaving and self.participation.is_waited_for:
-            tally.say(False, None, self.setup.samples)
-            self.progress.announce_to_all()
-            self.neighbours.look_around()
-            self.participation.remind()
+            if (now := time.monotonic()) >= say_at:  # not after every event: an answer is one, too
+                say_at = now + LOOK_EVERY
+                tally.say(False, None, self.setup.samples)
+                self.progress.announce_to_all()
+                self.neighbours.look_around()
+                self.participation.remind()
             with suppress(queue.Empty):
-                self.events.get(timeout=LOOK_EVERY)()
+                self.events.get(timeout=max(0.0, say_at - now))()
 
     def _begin(self) -> None:
         state, tally, past = self.state, self.progress.tally, self.memory.checkpoints.past

@@ -30,7 +30,8 @@ from torch import Tensor
 from walktalk.core.errors import DataError, StudyError, UnavailableError
 from walktalk.learning import Task, TrainingRows, tasks
 from walktalk.protocols import Protocol
-from walktalk.runtimes.peers.wire.local import VERSION, Closed, LocalConnection, SharedMemory, listen
+from walktalk.runtimes.peers.wire.local import Closed, LocalConnection, SharedMemory, listen
+from walktalk.runtimes.peers.wire.versions import SCRIPT, span_in, why_not_understood
 from walktalk.runtimes.semantics import Work
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class _Visit:
     number: int
     model: Tensor
     work: Work | None  # None: it is to be measured
+    state: Tensor | None = None  # what the node keeps
     answer: Answer | None = None
     released: bool = False  # nobody waits for it any more
 
@@ -94,17 +96,24 @@ class Connections:
 class OutsideTrainer:
     """Has one node's models trained by a script on the same machine; stands where a `Trainer` of ours would."""
 
-    def __init__(self, task: Task, local_steps: int, folder: Path, name: str) -> None:
+    def __init__(self, task: Task, local_steps: int, folder: Path, name: str, keeps_memory: bool = True) -> None:
         """
         - `task`: an `outside` one, which has the arrays of the model.
         - `local_steps`: that the study asks of a training.
         - `folder`: the node's, where its socket is.
         - `name`: the node's.
+        - `keeps_memory`: whether what is kept at a node has the optimizer's memory, beside private arrays.
         """
         assert isinstance(task.model, tasks.Outside)
         self.layout, self.start = task.model.layout, task.model.start
         self.optimizer: tasks.StateLayout = task.details["optimizer"]
-        self.width, self.parameters, self.state_width = self.layout.width, self.layout.parameters, self.optimizer.width
+        self.width, self.parameters = self.layout.shared, self.layout.parameters
+        # What a node keeps: its private numbers, and before them one that says whether there are any; and the memory of
+        # an optimizer.
+        self._own = self.layout.width - self.layout.shared
+        self._before = 1 + self._own if self._own else 0
+        self._memory = self.optimizer.width if keeps_memory or not self._own else 0
+        self.state_width = self._before + self._memory
         self.local_steps, self.device, self.private = local_steps, torch.device("cpu"), None
         self.node = Connections()
         self.missing = NEVER.format(name=name)  # why nothing can be trained now; "": a script is there
@@ -118,7 +127,7 @@ class OutsideTrainer:
         self._listener: socket.socket | None = None
         self._lock = -1
         self._constants: dict[str, int] = {}  # where in the memory arrays are that do not travel
-        size = end = 4 * (self.width + self.state_width)
+        size = end = 4 * (self.layout.width + self.optimizer.width)
         for array in self.layout.arrays:
             if array.start < 0:
                 self._constants[array.name] = end = -(-end // 8) * 8
@@ -132,11 +141,24 @@ class OutsideTrainer:
 
     def initial_row(self, seed: int) -> Tensor:
         """The model that training starts from, as a row: that of the file, whatever the seed."""
-        return self.layout.row(self.start)
+        return self.layout.row(self.start)[: self.width]
 
     def named(self, row: Tensor) -> dict[str, Tensor]:
-        """A row's arrays by name."""
-        return self.layout.state(row, self.start)
+        """A row's arrays by name; those that are private as all nodes have begun with."""
+        return self.layout.state(torch.cat((row.cpu(), self._own_of(None))), self.start)
+
+    def _own_of(self, state: Tensor | None) -> Tensor:
+        """The private numbers in what a node keeps; those of the file where it has not trained yet."""
+        if state is None or not self._own or not bool(state[0]):
+            return self.layout.row(self.start)[self.width :]
+        return state[1 : self._before]
+
+    def private_part(self, state: Tensor) -> dict[str, Tensor]:
+        """A node's private arrays by name, from what it keeps; {} where there are none."""
+        if not self._own:
+            return {}
+        whole = self.layout.state(torch.cat((torch.zeros(self.width), self._own_of(state))), self.start)
+        return {one.name: whole[one.name].clone() for one in self.layout.arrays if one.start >= self.width}
 
     def train(self, given: TrainingRows) -> tuple[Tensor, Tensor | None]:
         """Models of others are not trained in waves."""
@@ -150,21 +172,21 @@ class OutsideTrainer:
             torch.tensor([one_of(metrics, ACCURACIES) for metrics in found]),
         )
 
-    def measure(self, row: Tensor) -> Mapping[str, float]:
-        """What the script measures of a model; nothing where none is there that can."""
+    def measure(self, row: Tensor, state: Tensor | None = None) -> Mapping[str, float]:
+        """What the script measures of a model, with what the node keeps; nothing where no script is there that can."""
         script = self._script
         if script is None or not script.evaluates or self._over:
             return {}
-        return self._ask(row, None).metrics
+        return self._ask(row, None, state).metrics
 
     def visit(self, work: Work) -> Answer:
         """Have a model trained; waits for a script, however long that takes, until nobody waits for the model."""
-        return self._ask(work.start, work)
+        return self._ask(work.start, work, work.state)
 
-    def _ask(self, model: Tensor, work: Work | None) -> Answer:
+    def _ask(self, model: Tensor, work: Work | None, state: Tensor | None) -> Answer:
         with self._changed:
             self.visits += 1
-            visit = self._open = _Visit(self.visits, model, work)
+            visit = self._open = _Visit(self.visits, model, work, state)
             self._offer()
             while visit.answer is None and not self._over:
                 gone = self._script is None
@@ -257,10 +279,8 @@ class OutsideTrainer:
 
     def _admit(self, script: _Script, hello: Mapping[str, Any]) -> str:
         """Why a script cannot train here; "": it does from now on."""
-        if hello.get("version") != VERSION:
-            return (
-                f"it speaks version {hello.get('version')}, and this node version {VERSION}; use one walktalk for both"
-            )
+        if why := why_not_understood(SCRIPT, span_in(hello)):
+            return why
         theirs = hello.get("facts")
         if not isinstance(theirs, dict):
             return "it does not say what its study is"
@@ -342,12 +362,16 @@ class OutsideTrainer:
             return
         work = visit.work
         self._given.numbers(0, self.width).copy_(visit.model)
+        if self._own:
+            self._given.numbers(4 * self.width, self._own).copy_(self._own_of(visit.state))
         said: dict[str, Any] = {"visit": visit.number, "measure": work is None, "iteration": self.node.iterations()}
         if work is not None:
-            if self.state_width:
-                beside = self._given.numbers(4 * self.width, self.state_width)
-                beside.zero_() if work.state is None else beside.copy_(work.state)
+            if self.optimizer.width:
+                beside = self._given.numbers(4 * self.layout.width, self.optimizer.width)
+                kept = None if work.state is None or not self._memory else work.state[self._before :]
+                beside.zero_() if kept is None else beside.copy_(kept)
             said |= {"walk": work.walk, "steps": work.steps, "lr": work.lr * work.rate, "weight": work.rate}
+            said["key"] = work.key
             limit = self.node.limit()
             said["deadline"] = time.monotonic() + limit if math.isfinite(limit) else None
         self.node.progress()
@@ -385,15 +409,27 @@ class OutsideTrainer:
         }
         if said["say"] != "finish":
             return Answer(metrics=sound, diverged=said.get("why") == NOT_FINITE)
-        state = None
-        if self.state_width and said.get("optimizer"):
-            state = self._back.numbers(4 * self.width, self.state_width).clone()
+        state = self._kept(bool(said.get("optimizer")))
         counted = {
             name: said[name] for name in ("samples", "steps") if isinstance(said.get(name), int) and said[name] > 0
         }
         return Answer(
             self._result(bool(said.get("lengthen"))), state, sound, counted.get("samples"), counted.get("steps")
         )
+
+    def _kept(self, has_memory: bool) -> Tensor | None:
+        """What the node keeps from now on; None: what it had. `has_memory`: whether the script gave an optimizer's."""
+        has_memory = has_memory and self._memory > 0
+        if not has_memory and not self._own:
+            return None
+        before = None if self._open is None else self._open.state
+        state = torch.zeros(self.state_width) if before is None else before.clone()
+        if self._own:
+            state[0] = 1.0
+            state[1 : self._before] = self._back.numbers(4 * self.width, self._own)
+        if has_memory:
+            state[self._before :] = self._back.numbers(4 * self.layout.width, self._memory)
+        return state
 
     def _result(self, lengthen: bool) -> Tensor:
         """The model that was given back; `lengthen`: by a script that does not know how much its node counts."""

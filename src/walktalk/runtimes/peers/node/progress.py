@@ -13,9 +13,10 @@ from walktalk.protocols import Message
 from walktalk.runtimes.peers.identity.certificates import bearer, common_name
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.state import NodeState
-from walktalk.runtimes.peers.node.tally import TALLY_KIND, Tally
+from walktalk.runtimes.peers.node.tally import COUNTS_KIND, TALLY_KIND, Tally
 from walktalk.runtimes.peers.wire.link import Link
 from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.versions import COUNTS_WITH_LENGTHS, MESSAGES
 from walktalk.runtimes.semantics import Stop
 
 STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
@@ -64,13 +65,14 @@ class End:
     def next_round(self, run_time: float) -> float:
         """Seconds until neighbours are to be told again: less where, by the pace so far, the run ends before that.
 
-        A node trains on until it hears that enough was trained. Where many do so in a second, those are many.
+        A node trains on until it hears that enough was trained. Where many do so in a second, those are many; where few
+        do, there is no more to tell.
         """
         done = self._stop.progress(self._tally.iterations, 0.0, 8.0 * self._tally.sent)
         if self.seen or not done:
             return TOLD_EVERY
-        left = run_time * (1.0 - done) / done
-        return min(max(left / 2, TOLD_AT_LAST), TOLD_EVERY)
+        left, each = run_time * (1.0 - done) / done, run_time / max(self._tally.iterations, 1)
+        return min(max(left / 2, each, TOLD_AT_LAST), TOLD_EVERY)
 
     def look(self, run_time: float, alive: Collection[int], spent: bool = False) -> str:
         """Why the run is over, if it is: a word for the log; "" where it is not.
@@ -135,7 +137,8 @@ class Progress:
     def announce(self, peer: int) -> None:
         """Tell a neighbour how far everybody is; before this node has begun, its run has lasted no time."""
         lasted = self._state.clock.run_time if self._state.begun else 0.0
-        self._say(peer, TALLY_KIND, self.tally.encode(lasted, self._dice))
+        lengths = self._state.speaks.get(peer, MESSAGES.oldest) >= COUNTS_WITH_LENGTHS
+        self._say(peer, COUNTS_KIND if lengths else TALLY_KIND, self.tally.encode(lasted, self._dice, lengths))
         if self.statements is not None:
             self._say(peer, CERTIFICATE_KIND, self.statements.next())  # words may get lost
 
@@ -151,7 +154,7 @@ class Progress:
 
     def hear(self, parcel: Parcel) -> None:
         """A neighbour tells how far everybody is; `ValueError` where that is nonsense."""
-        lasted = self.tally.hear(parcel.sender, parcel.message.note)
+        lasted = self.tally.hear(parcel.sender, parcel.message.note, parcel.message.kind == COUNTS_KIND)
         if self._state.begun:
             self._state.clock.hear(lasted)
 

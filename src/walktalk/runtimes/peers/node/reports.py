@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from walktalk import __version__
 from walktalk.core.errors import StudyError
 from walktalk.core.wall_clock import wall_seconds
 from walktalk.protocols import AGGREGATE
@@ -27,6 +28,7 @@ from walktalk.records import TraceRow, make_folder, sync_folder, write_bytes
 from walktalk.runtimes.peers.node.event_log import event_log_files, name_of_part, part_of_life
 from walktalk.runtimes.peers.node.news import LINES, News
 from walktalk.runtimes.peers.node.state import Clock
+from walktalk.runtimes.peers.node.statement import Exchanged
 from walktalk.runtimes.peers.wire.session import Endpoint
 
 log = logging.getLogger(__name__)
@@ -106,7 +108,7 @@ class EventLog:
         - `part_bytes`: a part that has so many is full.
         """
         make_folder(folder)
-        self._folder, self._life, self._part, self._full = folder, life, 0, part_bytes
+        self._folder, self.life, self._part, self._full = folder, life, 0, part_bytes
         self._path = folder / part_of_life(life, 0)
         self._file = self._opened()
         self._size = 0  # bytes of whole lines that are in the file
@@ -193,7 +195,7 @@ class EventLog:
 
     def _turn_over(self) -> None:
         """Begin another part. Where none can be made, this one goes on, and it is tried again later."""
-        before, self._path = self._path, self._folder / part_of_life(self._life, self._part + 1)
+        before, self._path = self._path, self._folder / part_of_life(self.life, self._part + 1)
         try:
             another = self._opened()
         except OSError:
@@ -273,6 +275,7 @@ class Reports:
         - `elected`: called when this node becomes the aggregator.
         """
         self.news, self.counts, self.event_log = News(endpoint), Counts(), event_log
+        self.exchanged = Exchanged(__version__)
         self._node, self._clock, self._elected = endpoint.number, clock, elected
 
     def trace(self, event: str, slot: str = "", **columns: Any) -> None:
@@ -284,6 +287,7 @@ class Reports:
         if row.event in LINES:
             self.news.event(row.event, row.peer, row.walk, row.number)
         self.counts.add(row)
+        self.exchanged.waiting.append(row)
         self.event_log.write(row)
         if row.event == "elected":
             self._elected()

@@ -45,6 +45,7 @@ ROOM = 3900  # bytes of a note
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]_-]{0,100}")
 NEIGHBOURS = 256  # of one that joins
+FURTHER, FURTHER_BYTES = 8, 1000  # fields of an entry that a later version has, and their length in JSON
 
 
 class Standing(IntEnum):
@@ -68,6 +69,7 @@ class Entry:
     rank: int = 0  # of one that joined: above that of all whom it knew then; of two neighbours the lower one connects
     by: str = ""  # who says so: itself, or the operator
     signed: Signed = UNSIGNED
+    further: tuple[Any, ...] = ()  # what a later version says of it: kept, and passed on as it is
 
     @property
     def standing(self) -> Standing:
@@ -81,7 +83,7 @@ class Entry:
 
     def content(self, cluster: str) -> bytes:
         """The bytes that are signed."""
-        return json.dumps([cluster, *self._facts()]).encode()
+        return json.dumps([cluster, *self._facts(), *self.further]).encode()
 
     def _facts(self) -> list[Any]:
         where = [self.address, list(self.neighbours), self.site, self.rank]
@@ -89,13 +91,13 @@ class Entry:
 
     def said(self) -> list[Any]:
         """The entry as JSON can say it."""
-        return [*self._facts(), self.signed.certificate, self.signed.signature]
+        return [*self._facts(), self.signed.certificate, self.signed.signature, *self.further]
 
     @staticmethod
     def heard(said: Any) -> Entry:
         """Read an entry; `ValueError` where a field cannot be."""
         try:
-            name, number, count, address, neighbours, site, rank, by, certificate, signature = said
+            name, number, count, address, neighbours, site, rank, by, certificate, signature, *further = said
             texts = (name, address, site, by, certificate, signature, *neighbours)
         except (TypeError, ValueError) as error:
             raise ValueError(f"no entry of a roster: {error}") from error
@@ -106,7 +108,10 @@ class Entry:
         long = len(neighbours) > NEIGHBOURS or len(site) > 100 or len(by) > 63
         if long or not 0 <= count <= LARGEST or not 0 <= rank <= LARGEST:
             raise ValueError(f"no entry of a roster: of {name!r}, a field is out of bounds")
-        return Entry(name, number, count, address, tuple(neighbours), site, rank, by, Signed(certificate, signature))
+        if len(further) > FURTHER or len(json.dumps(further)) > FURTHER_BYTES:
+            raise ValueError(f"no entry of a roster: of {name!r}, more is said than a later version says")
+        signed = Signed(certificate, signature)
+        return Entry(name, number, count, address, tuple(neighbours), site, rank, by, signed, tuple(further))
 
 
 @dataclass

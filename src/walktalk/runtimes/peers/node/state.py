@@ -14,7 +14,9 @@ from torch import Tensor
 
 from walktalk.core.seeds import Seed
 from walktalk.core.wall_clock import wall_seconds
+from walktalk.learning import Schema
 from walktalk.protocols import Differentiate, NetworkView, Protocol, Train
+from walktalk.runtimes.peers.identity.editions import Edition
 from walktalk.runtimes.peers.node.participation import AtLeast
 from walktalk.runtimes.peers.node.roster import Roster
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM, Endpoint
@@ -58,6 +60,8 @@ class NodeSetup:
     secret: bool = False  # the numbers that its noise is made from are its own, and not in its event log
     stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
     at_least: AtLeast = None  # how many nodes must take part
+    schema: Schema | None = None  # of its data; None: nobody knows
+    edition: Edition | None = None  # of the kit that it was started with
 
 
 class Clock:
@@ -122,6 +126,7 @@ class NodeState:
     life: int  # the latest life of this node that is known, its own or one that neighbours have heard of
     clock: Clock = field(default_factory=Clock)
     alive: set[int] = field(default_factory=set)  # neighbours that are there, and whose study is the same
+    speaks: dict[int, int] = field(default_factory=dict)  # by neighbour: the version of messages that both go by
     begun: bool = False  # it takes part
     leaving: bool = False
     aside: bool = False  # another node has its name, and is listened to

@@ -22,16 +22,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median_low
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from walktalk.runtimes.peers.identity.signed_statements import SignedStatements, with_signature
+from walktalk.runtimes.peers.identity.signed_statements import SignedStatements, Statement, statements_in
 
-TALLY_KIND = "tally"
+TALLY_KIND = "tally"  # counts, all of one length, as version 8 of messages has them
+COUNTS_KIND = "counts"  # counts with their lengths: later versions may say more of a node (`wire.versions`)
 _HEAD = struct.Struct("<d")
 _ENTRY = struct.Struct("<IQQBQffI")
+_LENGTH = struct.Struct("<H")
 _DONE, _OVER, _IDLE, _HANGS = 1, 2, 4, 8
-ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
-ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
+_FLAGS = _DONE | _OVER | _IDLE | _HANGS
+LONGEST_WORD = 256  # bytes of a count, with what a later version says behind
+ROOM = 4000  # bytes of counts in one message, so that the note stays under 4 KiB; in larger networks a random choice
 PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
 LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
 LARGEST_LOSS = 3e38  # that a neighbour is told of: it travels in 32 bits
@@ -60,6 +63,8 @@ class Count(NamedTuple):
     score: float = math.nan  # of the same model, by the measure by which the best one is kept; NaN where none is
     samples: int = 0  # of its data
     hangs: bool = False  # its training does not end, and it trains nothing until it does
+    unknown: int = 0  # flags of a later version: passed on as they are
+    further: bytes = b""  # numbers of a later version, likewise
 
     def merged(self, heard: Count) -> Count:
         """Merge these numbers with what was heard of the same node; that it has seen the end, it says itself."""
@@ -176,7 +181,7 @@ class Tally:
         self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
         self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
         self._trainings, self._bytes = Pace(), Pace(self.message)
-        self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
+        self._said: dict[int, Statement] = {}  # by node: its last word on itself, signed
         self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
         self._signed: Count | None = None  # what this node's last word says
         self.impossible: dict[int, int] = {}  # by node: more trainings than anybody can have done, of which it says so
@@ -285,60 +290,70 @@ class Tally:
         """A moment that is later than all that was heard of this node's earlier lives."""
         return self.own.moment + 1
 
-    def encode(self, clock: float, rng: random.Random) -> bytes:
-        """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit."""
-        if self.words is not None:
-            return _HEAD.pack(clock) + self._signed_words(self.words, rng)
-        others = [node for node in self.counts if node != self.node]
-        if len(others) >= ENTRIES_AT_MOST:
-            others = rng.sample(others, ENTRIES_AT_MOST - 1)
-        return _HEAD.pack(clock) + b"".join(packed_count(node, self.counts[node]) for node in (self.node, *others))
+    def encode(self, clock: float, rng: random.Random, lengths: bool = False) -> bytes:
+        """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit.
 
-    def _signed_words(self, words: SignedStatements, rng: random.Random) -> bytes:
-        if self.own != self._signed:  # of two words the later one is told by its moment
-            self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
-            self._said[self.node] = words.signed(packed_count(self.node, self.own))
-        own = self._said[self.node]
-        others = [word for node, word in self._said.items() if node != self.node]
-        rng.shuffle(others)
-        told, room = [own], ROOM - len(own)
-        for word in others:
-            room -= len(word)
+        - `clock`: how long the run has lasted.
+        - `rng`: chooses among the others.
+        - `lengths`: each count has its length before it; without, those are left out of which a later version says
+          more, and what is told is as in version 8 of messages.
+        """
+        others = self._signed_words(self.words) if self.words is not None else self._unsigned_words(lengths)
+        own = others.pop(self.node)
+        words = [word for word in others.values() if lengths or word.fits_version_8]
+        rng.shuffle(words)
+        told, room = [own.packed(lengths)], ROOM - len(own.packed(lengths))
+        for word in words:
+            packed = word.packed(lengths)
+            room -= len(packed)
             if room < 0:
                 break
-            told.append(word)
-        return b"".join(told)
+            told.append(packed)
+        return _HEAD.pack(clock) + b"".join(told)
 
-    def hear(self, sender: int, note: bytes) -> float:
+    def _unsigned_words(self, further: bool) -> dict[int, Word]:
+        return {node: Word(packed_count(node, count, further)) for node, count in self.counts.items()}
+
+    def _signed_words(self, words: SignedStatements) -> dict[int, Word]:
+        if self.own != self._signed:  # of two words the later one is told by its moment
+            self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
+            self._said[self.node] = words.statement(packed_count(self.node, self.own))
+        return {node: Word(*statement) for node, statement in self._said.items()}
+
+    def hear(self, sender: int, note: bytes, lengths: bool = False) -> float:
         """Merge what a neighbour tells; returns how long the run has lasted. `ValueError` where it is nonsense.
 
         What it remembers of this node's own life before a restart counts too, or the total would go back.
+
+        - `sender`: the neighbour.
+        - `note`: of its message.
+        - `lengths`: whether each count has its length before it.
         """
-        if len(note) < _HEAD.size or (self.words is None and (len(note) - _HEAD.size) % _ENTRY.size):
+        if len(note) < _HEAD.size:
             raise ValueError(f"a tally is not {len(note)} bytes long")
         lasted, now = float(_HEAD.unpack_from(note)[0]), time.monotonic()
         if not 0.0 <= lasted <= LONGEST:
             raise ValueError(f"no run lasts {lasted:g} s")
-        heard = {entry[0]: self._checked(*entry) for entry in self._entries(sender, note[_HEAD.size :])}
+        words = words_in(note[_HEAD.size :], self.words is not None, lengths)
+        heard = {entry[0]: self._checked(entry, word, lengths) for entry, word in self._entries(sender, words)}
         self._began[sender] = now - lasted
         began = -median_low([-moment for moment in self._began.values()])  # of two that differ, the later one
         for node, count in heard.items():
             self._merge(node, count, sender, now, began)
         return now - began
 
-    def _entries(self, sender: int, told: bytes) -> Iterator[tuple[int, int, int, int, int, float, float, int]]:
+    def _entries(self, sender: int, told: Iterable[Word]) -> Iterator[tuple[Fields, Word]]:
         """Read what a neighbour tells of nodes: where statements are signed, only those that are new and genuine."""
-        if self.words is None:
-            yield from _ENTRY.iter_unpack(told)
-            return
-        for word, mark, signature in self.words.split(told, _ENTRY.size):
-            entry = _ENTRY.unpack(word)
+        for word in told:
+            entry: Fields = _ENTRY.unpack_from(word.content)
             node, moment = entry[0], entry[4]
-            if self._is_due(sender, node, moment) and self.words.holds(node, word, mark, signature):
+            if self.words is None:
+                yield entry, word
+            elif self._is_due(sender, node, moment) and self.words.holds(node, *word):
                 self._looked[node] = time.monotonic()
-                yield entry
+                yield entry, word
                 if node != self.node:
-                    self._said[node] = with_signature(word, mark, signature)
+                    self._said[node] = Statement(*word)
 
     def _is_due(self, sender: int, node: int, moment: int) -> bool:
         """Whether a statement is later than what is known, and to be looked at now."""
@@ -375,12 +390,11 @@ class Tally:
         merged = known.merged(count._replace(iterations=iterations, sent=sent, moment=moment))
         self.counts[node] = merged._replace(over=count.over) if node == sender else merged
 
-    def _checked(
-        self, node: int, iterations: int, sent: int, flags: int, moment: int, loss: float, score: float, samples: int
-    ) -> Count:
+    def _checked(self, entry: Fields, word: Word, lengths: bool) -> Count:
         """The numbers of one node as they came, or `ValueError` where a field is out of its bounds."""
+        node, iterations, sent, flags, moment, loss, score, samples = entry
         known = node < self.nodes if self.knows is None else self.knows(node)
-        if not known or flags > _DONE | _OVER | _IDLE | _HANGS:
+        if not known or (flags & ~_FLAGS and not lengths):
             raise ValueError(f"in a tally: node {node}, flags {flags}")
         if (
             max(moment, iterations) > FASTEST * LONGEST
@@ -391,7 +405,52 @@ class Tally:
                 f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}, word {moment}"
             )
         done, over, idle, hangs = (bool(flags & flag) for flag in (_DONE, _OVER, _IDLE, _HANGS))
-        return Count(iterations, sent, done, over, idle, moment, loss, score, samples, hangs)
+        further = flags & ~_FLAGS, word.content[_ENTRY.size :]
+        return Count(iterations, sent, done, over, idle, moment, loss, score, samples, hangs, *further)
+
+
+Fields: TypeAlias = tuple[int, int, int, int, int, float, float, int]
+
+
+class Word(NamedTuple):
+    """What is told of one node, as it travels."""
+
+    content: bytes
+    mark: bytes = b""  # of the certificate that it is signed with
+    signature: bytes = b""  # empty: nothing is signed
+
+    @property
+    def fits_version_8(self) -> bool:
+        """Whether it says nothing that a node which knows no later version refuses."""
+        return len(self.content) == _ENTRY.size and not _ENTRY.unpack(self.content)[3] & ~_FLAGS
+
+    def packed(self, lengths: bool) -> bytes:
+        """Its bytes, with its length before it, or without."""
+        before = _LENGTH.pack(len(self.content)) if lengths else b""
+        return before + (Statement(*self).packed if self.signature else self.content)
+
+
+def words_in(told: bytes, signed: bool, lengths: bool) -> Iterator[Word]:
+    """Take a tally apart; `ValueError` where it is none.
+
+    - `told`: all that stands behind the clock.
+    - `signed`: whether each count has a signature.
+    - `lengths`: whether each has its length before it.
+    """
+    at = 0
+    while at < len(told):
+        size = _ENTRY.size
+        if lengths:
+            (size,) = _LENGTH.unpack_from(told, at) if at + _LENGTH.size <= len(told) else (0,)
+            at += _LENGTH.size
+        if not _ENTRY.size <= size <= LONGEST_WORD or at + size > len(told):
+            raise ValueError(f"a tally with a count of {size} bytes, of which {len(told) - at} came")
+        if signed:
+            statement, at = statements_in(told, at, size)
+            yield Word(*statement)
+        else:
+            yield Word(told[at : at + size])
+            at += size
 
 
 def within_32_bits(number: float) -> float:
@@ -399,7 +458,14 @@ def within_32_bits(number: float) -> float:
     return number if math.isnan(number) else max(-LARGEST_LOSS, min(LARGEST_LOSS, number))
 
 
-def packed_count(node: int, count: Count) -> bytes:
-    """What is told of one node, as it travels."""
+def packed_count(node: int, count: Count, further: bool = False) -> bytes:
+    """What is told of one node, as it travels.
+
+    - `node`: its number.
+    - `count`: its numbers.
+    - `further`: with what a later version says of it.
+    """
     flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle | _HANGS * count.hangs
-    return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.score, count.samples)
+    numbers = (count.iterations, count.sent, flags | (count.unknown if further else 0), count.moment)
+    packed = _ENTRY.pack(node, *numbers, count.loss, count.score, count.samples)
+    return packed + count.further if further else packed

@@ -151,8 +151,10 @@ class TrainingThread:
 
     def _trained_outside(self, trainer: OutsideTrainer, work: Work) -> Outcome:
         """Have somebody else's loop train; what it reports counts where it has not measured the model as it came."""
+        self._state = work.state
         self._measure(work.start[None])
         answer = trainer.visit(work)
+        self._state = answer.state if answer.state is not None else self._state
         self.reported |= answer.metrics
         metrics = {**self.reported, **self.metrics}  # of each the last that is known
         return Outcome(
@@ -194,7 +196,7 @@ class TrainingThread:
 
     def _measured_now(self, rows: Tensor) -> Mapping[str, float]:
         if isinstance(self._trainer, OutsideTrainer):
-            self.metrics = self._trainer.measure(rows[0])
+            self.metrics = self._trainer.measure(rows[0], self._state)
             return by_usual_names(self.metrics)
         has_private = getattr(self._trainer, "private", None) is not None
         states = self._state[None] if has_private and self._state is not None else None

@@ -65,10 +65,12 @@ def _copy(value: Any) -> bool:
 
 
 FIELDS: Mapping[str, Check] = {
+    "about": _by_name(_text),
     "aggregates": _flag,
     "aggregates_since": _optional(_length),
     "alive": _list_of(_whole),
     "bandwidth": _optional(_length),
+    "at_least": _count,
     "best": _optional(lambda value: _copy(value) and _text(value.get("measure")) and _number(value.get("value"))),
     "bytes_sent": _count,
     "certificate_ends": _optional(_text),
@@ -86,9 +88,11 @@ FIELDS: Mapping[str, Check] = {
     "leaves": _flag,
     "loss": _optional(_number),
     "metrics": _by_name(_optional(_number)),
+    "missing": _list_of(_text),
     "name": _text,
     "neighbours": _by_name(_flag),
     "node": _whole,
+    "neighbours_about": _by_name(lambda value: isinstance(value, dict)),
     "others": _by_name(_list_of(_count)),
     "refused": lambda value: _text(value) or _by_name(_count)(value),  # why; in `status`: how much, by sender
     "relay": _any,
@@ -96,9 +100,11 @@ FIELDS: Mapping[str, Check] = {
     "roster": _list_of(lambda entry: isinstance(entry, list)),
     "seconds": _length,
     "site": _text,
+    "speaks": _list_of(_whole),
     "state": _text,
     "strangers": _by_name(_text),
     "taken": _flag,
+    "takes_part": _list_of(_text),
     "term": _whole,
     "there": _list_of(_whole),
     "total_iterations": _count,

@@ -134,6 +134,12 @@ class Cluster(BaseModel):
     joined: dict[str, int] = Field(default_factory=dict, exclude=True)  # numbers of those that are not in the file
 
     _left_out: frozenset[str] = PrivateAttr(frozenset())
+    _home: Path | None = PrivateAttr(None)
+
+    @property
+    def home(self) -> Path | None:
+        """The folder of the cluster's file; None where it was made otherwise."""
+        return self._home
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -305,19 +311,34 @@ def load_cluster(path: Path) -> Cluster:
         changes["study"] = str(here / cluster.study)
     elif isinstance(cluster.study, dict):
         changes["study"] = _with_files_near(cluster.study, here)
-    return cluster.model_copy(update=changes)
+    loaded = cluster.model_copy(update=changes)
+    loaded._home = here
+    return loaded
 
 
-FILES = ("state", "optimizer")  # settings of the task `outside` that name files
+FILES = {"task": ("state", "optimizer"), "network": ("file",)}
+"""Settings of a study, by section, that may name a file which all sites have alike."""
 
 
 def _with_files_near(study: dict[str, Any], here: Path) -> dict[str, Any]:
     """A study whose own files are found beside the cluster's, whichever folder somebody is in."""
-    task = study.get("task")
-    if not isinstance(task, dict) or task.get("name") != "outside":
-        return study
-    near = {key: str(here / value) for key, value in task.items() if key in FILES and isinstance(value, str) and value}
-    return {**study, "task": {**task, **near}}
+    found = dict(study)
+    for section, keys in FILES.items():
+        said = study.get(section)
+        if not isinstance(said, dict):
+            continue
+        given = {key: said[key] for key in keys if isinstance(said.get(key), str) and said[key]}
+        outside = said.get("name") == "outside"  # what it names is there or is missing
+        near = {key: str(here / value) for key, value in given.items() if outside or (here / value).is_file()}
+        found[section] = {**said, **near}
+    return found
+
+
+def study_of(cluster: Cluster) -> str | dict[str, Any]:
+    """A cluster's study, key by key, its files found beside the cluster's; the name of a preset where it is one."""
+    if isinstance(cluster.study, dict) or not Path(cluster.study).is_file():
+        return cluster.study
+    return _with_files_near(yaml_text.read(Path(cluster.study)), cluster.home or Path.cwd())
 
 
 def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster:

@@ -29,6 +29,7 @@ from walktalk.runtimes.peers.node.roster import WHOLE, Entry, Roster, Standing, 
 from walktalk.runtimes.peers.operations.cluster import Cluster, Place, with_known_ports
 from walktalk.runtimes.peers.relay.tunnels import DIRECT, Guest, RelayPlace, Tunnels, doors, why_not_met
 from walktalk.runtimes.peers.wire.session import JOIN, Endpoint, Tuning, close_session, open_session
+from walktalk.runtimes.peers.wire.versions import MESSAGES
 
 PATIENCE = 20.0  # seconds until nobody opens
 A_QUESTION = 3.0  # seconds for an answer to one
@@ -52,13 +53,16 @@ class JoinRequest:
 class Door:
     """A connection to the nodes that one that wants to join asks. Use as a context manager."""
 
-    def __init__(self, cluster: Cluster, name: str, place: Place, contact: str, files: Credentials | None) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, place: Place, contact: str, files: Credentials | None, question: str = JOIN
+    ) -> None:
         """
         - `cluster`: as in the file, with all that are known to have joined.
         - `name`, `place`, `files`: of the one that knocks.
         - `contact`: where it knocks (`JoinRequest`).
+        - `question`: what it asks.
         """
-        self._name, self._files = name, files
+        self._name, self._files, self._question = name, files, question
         self._tunnels: Tunnels | None = None
         self._session = (
             self._at_relay(cluster, place, contact) if _is_met(cluster, contact) else self._straight(cluster, contact)
@@ -75,7 +79,8 @@ class Door:
         chosen = {contact: places[contact]} if contact in places else {contact: contact} if contact else places
         self.addresses = chosen
         self._keys = [
-            f"walktalk/{cluster.name}/{to}/{name}/{JOIN}" for to in (chosen if contact in places else cluster.nodes)
+            f"walktalk/{cluster.name}/{to}/{name}/{self._question}"
+            for to in (chosen if contact in places else cluster.nodes)
         ]
         tuning = Tuning(opening=A_QUESTION)
         return open_session(Endpoint(cluster.name, name, 0, "", {}, tuple(chosen.values()), self._files, tuning))
@@ -93,7 +98,7 @@ class Door:
         numbers = {n: number for number, n in enumerate(chosen)}
         tuning = Tuning(opening=A_QUESTION + DIRECT)
         here = Endpoint(cluster.name, self._name, len(numbers), "", numbers, (), self._files, tuning, relay=relay)
-        self._keys = [here.key(to, self._name, JOIN) for to in chosen]
+        self._keys = [here.key(to, self._name, self._question) for to in chosen]
         self._tunnels = Tunnels(relay, Guest(cluster.name, self._name, self._files))
         return open_session(here, doors(self._tunnels))
 
@@ -148,13 +153,13 @@ def ask_to_join(
     """
     files = cluster.own_credentials(name)
     with Door(cluster, name, place, asked.contact, files) as door:
-        answer = door.ask({"name": name, "facts": dict(facts)})
+        answer = door.ask({"name": name, **_said(facts)})
         roster.join(Entry.heard(said) for said in answer["roster"])
         changes: dict[str, Any] = {"address": cluster.told(place), "site": place.site}
         if name not in roster.names:
             changes |= {"neighbours": _neighbours(roster, name, asked, answer["there"]), "rank": roster.next_rank()}
         entry = signed_entry(roster.next(name, Standing.MEMBER, **changes), roster, files)
-        answer = door.ask({"name": name, "facts": dict(facts), "entry": entry.said()})
+        answer = door.ask({"name": name, **_said(facts), "entry": entry.said()})
         roster.join(Entry.heard(said) for said in answer["roster"])
     if roster.entries[name] != entry:
         raise UnavailableError(f"{name}: another has joined under this name meanwhile; take another")
@@ -171,11 +176,15 @@ def was_let_go(cluster: Cluster, name: str, place: Place, facts: Mapping[str, An
         roster: as the node knows it; it stays as it is.
     """
     with Door(cluster, name, place, "", cluster.own_credentials(name)) as door:
-        answer = door.ask({"name": name, "facts": dict(facts), "returns": True}, A_QUESTION)
+        answer = door.ask({"name": name, **_said(facts), "returns": True}, A_QUESTION)
     known, refused = replace(roster, entries=dict(roster.entries)), Boundary()
     for said in answer.get("roster", ()):
         refused("whoever answers", "an entry of its roster", partial(_hear, known, said), None)
     return known.standing(name) is Standing.LEFT
+
+
+def _said(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"facts": dict(facts), "speaks": list(MESSAGES)}
 
 
 def _hear(roster: Roster, said: Any) -> None:

@@ -30,7 +30,6 @@ from walktalk.runtimes.peers.relay.streams import (
     PATIENCE,
     SILENCE,
     TOKEN_LENGTH,
-    VERSION,
     Flow,
     RelayError,
     encode,
@@ -45,6 +44,7 @@ from walktalk.runtimes.peers.relay.streams import (
     receive_exactly,
     relay_context,
 )
+from walktalk.runtimes.peers.wire.versions import GUESTS, span_in, why_not_understood
 
 log = logging.getLogger(__name__)
 
@@ -238,10 +238,8 @@ class Relay:
         name, cluster = said.get("name"), said.get("cluster")
         if not isinstance(name, str) or not isinstance(cluster, str):
             why = "it does not say who it is"
-        elif said.get("version") != VERSION:
-            why = f"it speaks version {said.get('version')!r}, this relay {VERSION}"
         else:
-            why = identity_error(writer, name, self._files)
+            why = why_not_understood(GUESTS, span_in(said)) or identity_error(writer, name, self._files)
         if why:
             writer.write(encode(refused=why))
             await writer.drain()

@@ -227,7 +227,6 @@ async def _pass_on(source: socket.socket, target: socket.socket, flow: Flow, the
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
-VERSION = 1
 LONGEST = 4096  # bytes of a line
 MAGIC = b"WTR1"  # a data connection begins with it; TLS and JSON do not
 TOKEN_LENGTH = 32  # hexadecimal digits

@@ -29,7 +29,6 @@ from walktalk.runtimes.peers.relay.streams import (
     MAGIC,
     PATIENCE,
     SILENCE,
-    VERSION,
     Flow,
     RelayError,
     encode,
@@ -43,6 +42,7 @@ from walktalk.runtimes.peers.relay.streams import (
     prepare,
     shrink_buffers,
 )
+from walktalk.runtimes.peers.wire.versions import GUESTS
 
 log = logging.getLogger(__name__)
 
@@ -311,7 +311,7 @@ async def come(address: str, guest: Guest) -> tuple[asyncio.StreamReader, asynci
         why = identity_error(writer, RELAY, guest.files)
         if why:
             raise RelayError(why)
-        first = {"cluster": guest.cluster, "name": guest.name, "version": VERSION, "listens": bool(guest.listen)}
+        first = {"cluster": guest.cluster, "name": guest.name, **GUESTS.told(), "listens": bool(guest.listen)}
         writer.write(encode(**first))
         answer = await hear(reader, PATIENCE)
         if "welcome" not in answer:

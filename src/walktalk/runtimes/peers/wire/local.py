@@ -22,7 +22,6 @@ from torch import Tensor
 from walktalk.core.errors import UnavailableError
 from walktalk.core.untrusted import Limits, Refused, parsed_json
 
-VERSION = 1  # of what both ends say
 SOCKET = "site.sock"  # in a node's folder
 LONGEST = 100  # characters of a path that a socket may have; longer ones go by way of the folder
 _HEAD = struct.Struct("<I")

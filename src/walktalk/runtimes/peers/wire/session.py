@@ -38,7 +38,7 @@ except ImportError as error:  # the extra is not installed
 
 MODELS, CONTROL, ACKS = "models", "control", "acks"
 STATUS, STOP, RECORDS, REVOKED = "status", "stop", "records", "revoked"
-JOIN, LEAVE, ROSTER = "join", "leave", "roster"
+JOIN, LEAVE, ROSTER, LOOK = "join", "leave", "roster", "look"
 LARGEST_NORM = 100.0
 """Times the usual norm that a model from a neighbour may have. Models grow by a few times while they are trained; what
 is sent to do harm is larger."""

@@ -1,0 +1,11 @@
+from .advised import Advised as Advised
+from .advised import ask_advisor as ask_advisor
+from .tiny_sites import CONTENDERS as CONTENDERS
+from .tiny_sites import COUNTED as COUNTED
+from .tiny_sites import SETTINGS as SETTINGS
+from .tiny_sites import Setting as Setting
+from .tiny_sites import run_suite as run_suite
+from .verdicts import BUDGETS as BUDGETS
+from .verdicts import as_markdown as as_markdown
+from .verdicts import diagram as diagram
+from .verdicts import verdicts as verdicts
