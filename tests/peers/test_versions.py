@@ -530,6 +530,16 @@ def test_nodes_of_two_versions_train_together_and_hear_each_others_counts(
     assert not caplog.records
 
 
+def test_one_of_the_version_before_or_after_may_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with offline(PROTOCOLS.find("multi_walk")(), complete(3), tmp_path, monkeypatch, 1, roster=True) as made:
+        node = made.nodes[0]
+        facts = node.neighbours.facts
+        assert node.members._objection("new", {"facts": facts}) == ""  # as version 8 knocks
+        assert node.members._objection("new", {"facts": {**facts, "version": 9}, "speaks": [9, 10], "mood": 1}) == ""
+        why = node.members._objection("new", {"facts": {**facts, "version": 10}, "speaks": [10, 11]})
+        assert why.endswith("version is 10 to 11 there and 8 to 9 here; upgrade this one")
+
+
 def test_counts_in_the_layout_of_now_are_refused_like_any_nonsense(tmp_path: Path) -> None:
     with lonely_node(tmp_path) as node:
         for note in (b"", b"x" * 50, later_note(b"short"), later_note(LATER_COUNT * 9)):
