@@ -292,6 +292,7 @@ def test_neighbours_are_told_more_often_where_the_end_is_near() -> None:
     assert end.next_round(5.0) == pytest.approx(5.0 * 40 / 960 / 2)
     tally.remember(999, 0)
     assert end.next_round(5.0) == TOLD_AT_LAST
+    assert end.next_round(999.0) == TOLD_EVERY  # one training a second: there is no more to tell
     tally.remember(1000, 0)
     assert end.look(5.0, {1, 2})
     assert end.next_round(5.0) == TOLD_EVERY  # it is over
