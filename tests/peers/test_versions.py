@@ -158,9 +158,10 @@ def test_a_hello_of_version_8_is_read_and_ours_has_all_that_it_has() -> None:
     """Texts are compared, not bytes: libraries compress them differently."""
     read = decode_hello(zlib.compress(HELLO_OF_8))
     assert read == Hello({"version": 8, "seed": 0}, True, False, "ab", Span(8, 8), {})
-    ours = Hello(read.facts, True, False, "ab", MESSAGES, {"walktalk": "1.2"})
+    ours = Hello(read.facts, True, False, "ab", MESSAGES, {"walktalk": "1.2"}, {"labels": 10})
     said = json.loads(zlib.decompress(encode_hello(ours)))
-    assert said == {**json.loads(HELLO_OF_8), "speaks": [8, 9], "about": {"walktalk": "1.2"}}
+    of_9 = {"speaks": [8, 9], "about": {"walktalk": "1.2"}, "schema": {"labels": 10}}
+    assert said == {**json.loads(HELLO_OF_8), **of_9}
     assert decode_hello(encode_hello(ours)) == ours
 
 
