@@ -50,6 +50,18 @@ test-kernels: $(READY)
 	  -k "$(subst $() , or ,$(ROWS))" $(FUSED)
 	$(BIN)/pytest -rs -m kernels tests/learning/test_compiled_kernels.py
 
+# A mutation run of one room: make mutants ROOM=ledger [MOST=200: so many, drawn] [AGAIN=1: anew, not on where it was]
+MUTMUT := build/mutants-env/bin/mutmut
+mutants: $(READY) $(MUTMUT)
+	$(BIN)/python tools/mutants.py $(ROOM) --mutmut $(CURDIR)/$(MUTMUT) $(if $(MOST),--most $(MOST)) $(if $(AGAIN),--again)
+
+# mutmut has an environment of its own, which sees the libraries of ours.
+SITE := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+$(MUTMUT): $(READY)
+	$(BIN)/python -m venv build/mutants-env
+	build/mutants-env/bin/pip install --quiet 'mutmut==3.8.*'
+	$(BIN)/python $(SITE) > $$(build/mutants-env/bin/python $(SITE))/project.pth
+
 test-network: $(READY)
 	$(BIN)/pytest -m "network" $(TESTS)
 
