@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Three test processes on two cores, as tests of real nodes wait; a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench bench-check clean
+.PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench bench-check dist sbom clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
@@ -24,8 +24,8 @@ test: lint
 	$(BIN)/pytest -n 3 --dist worksteal -m "not slow and not gpu and not network and not kernels" $(TESTS)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site
-	$(BIN)/ruff format --check --quiet src tests benchmarks reproduction examples docs/site
+	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site dist
+	$(BIN)/ruff format --check --quiet src tests benchmarks reproduction examples docs/site dist
 	$(BIN)/python tools/docstrings.py src/walktalk
 	$(BIN)/python tools/words.py src/walktalk
 	$(BIN)/mypy
@@ -49,6 +49,18 @@ test-kernels: $(READY)
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest -rs -m gpu -p tests.support.pretended_gpu \
 	  -k "$(subst $() , or ,$(ROWS))" $(FUSED)
 	$(BIN)/pytest -rs -m kernels tests/learning/test_compiled_kernels.py
+
+# A mutation run of one room: make mutants ROOM=ledger [MOST=200: so many, drawn] [AGAIN=1: anew, not on where it was]
+MUTMUT := build/mutants-env/bin/mutmut
+mutants: $(READY) $(MUTMUT)
+	$(BIN)/python tools/mutants.py $(ROOM) --mutmut $(CURDIR)/$(MUTMUT) $(if $(MOST),--most $(MOST)) $(if $(AGAIN),--again)
+
+# mutmut has an environment of its own, which sees the libraries of ours.
+SITE := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+$(MUTMUT): $(READY)
+	$(BIN)/python -m venv build/mutants-env
+	build/mutants-env/bin/pip install --quiet 'mutmut==3.8.*'
+	$(BIN)/python $(SITE) > $$(build/mutants-env/bin/python $(SITE))/project.pth
 
 test-network: $(READY)
 	$(BIN)/pytest -m "network" $(TESTS)
@@ -82,5 +94,21 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[dev,peers]'
 	touch $@
 
+# What is released, in dist/: wheel and sources.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet build twine
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
+# An SBOM (CycloneDX) of all that `pip install 'walktalk[peers]'` brings: its environment has nothing else in it.
+sbom: $(READY)
+	rm -rf build/sbom && $(PYTHON) -m venv build/sbom && $(PYTHON) -m venv build/sbom-tool
+	build/sbom-tool/bin/python -m pip install --disable-pip-version-check --quiet cyclonedx-bom
+	build/sbom/bin/python -m pip install --disable-pip-version-check --quiet -c constraints.txt '.[peers]'
+	build/sbom/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes pip
+	build/sbom-tool/bin/cyclonedx-py environment build/sbom --pyproject pyproject.toml --mc-type library \
+	  --output-reproducible --of JSON -o build/walktalk.cdx.json
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build site dist

@@ -14,7 +14,7 @@ from walktalk.core.cpu import set_up_libraries
 from walktalk.core.lazy import front_door
 from walktalk.core.old_names import find_moved_modules
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 set_up_libraries()
 find_moved_modules()

@@ -6,8 +6,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from walktalk.advisor import Goal, advise_study, make_survey, of_study
-from walktalk.advisor.advise import beyond
+from walktalk.advisor import Goal, Survey, advise_study, make_survey, of_study
+from walktalk.advisor.advise import LearningRateSearch, beyond, its_share, silent
+from walktalk.advisor.finals import Finals
 from walktalk.advisor.learning_curve import LearningCurve
 from walktalk.advisor.pilots import Tried
 from walktalk.studies import StudySpec, make_spec
@@ -42,3 +43,56 @@ def test_which_rate_comes_next() -> None:
     assert beyond(tried[2].candidate, tried) == 0.9
     assert beyond(tried[0].candidate, tried) == 0.01
     assert beyond(tried[1].candidate, tried) is None
+
+
+def survey_of(rate: float = 0.1) -> Survey:
+    return make_survey(of_study(study(rate), "cpu"), Goal("iterations"))
+
+
+def tried_as(survey: Survey, prospects: dict[str, tuple[float, float, float]]) -> list[Tried]:
+    """Pilots of the algorithms whose labels begin so, heading for these at 0.3, 1 and 3 times the rate."""
+    found = []
+    for label, each in prospects.items():
+        three = [one for one in survey.candidates if one.algorithm.startswith(label)]
+        found += [
+            Tried(one, LearningCurve(survey.bench.scale), prospect) for one, prospect in zip(three, each, strict=True)
+        ]
+    return found
+
+
+def test_the_rates_of_every_algorithm_that_may_come_to_the_front_are_followed() -> None:
+    """Also of those that are behind: another rate may make three times good. Who is further behind is left."""
+    survey = survey_of()
+    tried = tried_as(
+        survey,
+        {
+            "multi_walk-1": (300.0, 100.0, 200.0),  # between two that are worse
+            "multi_walk-2": (900.0, 500.0, 250.0),  # best at the largest
+            "multi_walk-4": (280.0, 300.0, 900.0),  # best at the smallest
+            "async_gossip": (3000.0, 900.0, 301.0),  # too far behind
+        },
+    )
+    chosen = LearningRateSearch(survey, tried, silent).open_ends()
+    assert [(one.algorithm.split("-at")[0], one.lr) for one in chosen] == [
+        ("multi_walk-2", 0.9),
+        ("multi_walk-4", 0.01),
+    ]
+
+
+def test_an_advice_takes_a_tenth_of_what_running_all_of_them_three_times_would() -> None:
+    """Each to its end, or until it costs three times the best."""
+    survey = survey_of()
+    tried = tried_as(survey, {"multi_walk-1": (200.0, 100.0, inf), "multi_walk-2": (1000.0, 250.0, 300.0)})
+    assert its_share(survey, tried) == 0.1 * 3 * (200 + 100 + 300 + 300 + 250 + 300)
+
+
+def test_who_was_kept_out_by_anothers_luck_is_let_in() -> None:
+    """Its pilot promises less than what the one that looked best is now known to cost."""
+    survey = survey_of()
+    tried = tried_as(survey, {"multi_walk-1": (18.0, 300.0, 5.0), "multi_walk-2": (90.0, 80.0, 70.0)})
+    finals = Finals(survey, tried, inf)
+    assert [one.candidate.lr for one in finals.finalists] == [0.3, 0.1]  # the best and the rate next to it
+    assert not finals.admit(10.0)
+    assert finals.admit(25.0)
+    assert [one.candidate.lr for one in finals.finalists] == [0.3, 0.1, 0.03]
+    assert finals.finalists[2].values

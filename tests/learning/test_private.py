@@ -96,8 +96,14 @@ def test_gradients_are_of_the_shared_part_and_the_private_one_descends():
 @pytest.mark.parametrize(
     "protocol",
     [
-        wt.MultiWalk(walks=2), wt.AsyncGossip(), wt.SyncGossip(), "local_dsgd", "gradient_tracking", "token_saga",
-        "digest", "sgp", "fedavg", "fedprox", "scaffold", "swarm_sgd", "diloco", "async_sgd",
+        wt.MultiWalk(walks=2), wt.AsyncGossip(), wt.SyncGossip(), "digest", "fedavg",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                "local_dsgd", "gradient_tracking", "token_saga", "sgp", "fedprox", "scaffold", "swarm_sgd", "diloco",
+                "async_sgd",
+            )
+        ),
     ],
     ids=lambda protocol: protocol if isinstance(protocol, str) else protocol.label,
 )  # fmt: skip
@@ -140,6 +146,7 @@ def test_a_node_that_has_not_finished_a_training_has_the_part_that_all_began_wit
     assert len(set(rated)) == 3
 
 
+@pytest.mark.slow
 def test_it_is_advised_on():
     advice = wt.advise(task_of(), GRAPH, optimizer=wt.SGD(lr=0.02), objective="iterations", device="cpu")
     assert "iterations" in str(advice)

@@ -18,6 +18,7 @@ from walktalk.learning.evaluation import dimension_of_classes, hits
 from walktalk.learning.samples import Sampler
 from walktalk.learning.stacked import TracedModel
 from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
+from walktalk.learning.stacked.model import sum_of_losses
 from walktalk.learning.training import StackedTraining
 from walktalk.transforms.codecs import hashed
 
@@ -590,6 +591,34 @@ def test_a_row_has_the_same_bits_alone_and_in_any_wave(own_loss):
     for k in range(3):
         alone, _ = trainer.train(TrainingRows(rows[k : k + 1], torch.tensor([k]), keys[k : k + 1], rates[k : k + 1]))
         assert torch.equal(alone[0], together[k])
+
+
+CLASSES = torch.randint(0, 3, (5, 7, 4), generator=torch.Generator().manual_seed(1))
+NUMBERS = torch.rand(5, 7, 3, 4, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets"),
+    [
+        *((loss, NUMBERS) for loss in (functional.mse_loss, torch.nn.SmoothL1Loss())),
+        (torch.nn.CrossEntropyLoss(label_smoothing=0.1), CLASSES),
+        (functional.cross_entropy, NUMBERS.softmax(2)),
+        (torch.nn.CrossEntropyLoss(), torch.where(CLASSES == 2, -100, CLASSES)),  # what does not count
+        pytest.param(
+            functional.mse_loss, NUMBERS[:, :, :1], marks=pytest.mark.filterwarnings("ignore:Using a target size")
+        ),
+    ],
+)
+def test_the_gradient_of_a_loss_has_the_same_bits_in_any_wave_and_is_the_losss_own(loss, targets):
+    outputs = torch.randn(5, 7, 3, 4, generator=torch.Generator().manual_seed(3))
+    for rows in range(1, 6):
+        given = outputs[:rows].clone().requires_grad_()
+        found = torch.autograd.grad(sum_of_losses(loss, given, targets[:rows]), given)[0]
+        for row in range(rows):
+            own = outputs[row].clone().requires_grad_()
+            single = torch.autograd.grad(sum_of_losses(loss, own[None], targets[row : row + 1]), own)[0]
+            assert torch.equal(found[row], single)
+            torch.testing.assert_close(single, torch.autograd.grad(loss(own, targets[row]), own)[0])
 
 
 @pytest.mark.parametrize(("limit", "widths"), [(1, [1, 1, 1, 1]), (2**30, [4])])

@@ -292,6 +292,7 @@ def test_neighbours_are_told_more_often_where_the_end_is_near() -> None:
     assert end.next_round(5.0) == pytest.approx(5.0 * 40 / 960 / 2)
     tally.remember(999, 0)
     assert end.next_round(5.0) == TOLD_AT_LAST
+    assert end.next_round(999.0) == TOLD_EVERY  # one training a second: there is no more to tell
     tally.remember(1000, 0)
     assert end.look(5.0, {1, 2})
     assert end.next_round(5.0) == TOLD_EVERY  # it is over
@@ -647,6 +648,25 @@ def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path) -> None:
     Checkpoints(tmp_path).save(Kept({"model": torch.ones(7)}, {}, 1, 1, 1))
     with pytest.raises(StudyError, match="width was 7 and is 5"), lonely_node(tmp_path, AsyncGossip(), rejoin=True):
         pass
+
+
+def test_what_was_sent_to_one_that_was_away_does_not_make_it_deaf_when_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was started again was left out for 20 s: nobody had acknowledged what came while it was dead."""
+    monkeypatch.setattr("walktalk.runtimes.peers.wire.outbox.Outbox._run", lambda box: None)  # nothing is sent
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        node.neighbours.token(1, there=False)
+        payload = np.ones(node.models.tensors.width, np.float32).view(np.uint8)
+        node.link.send(Parcel(0, 1, Message("offer", round=1), len(payload)), payload)
+        box = node.link._outboxes[1]
+        box._current, box._sent_at, box._heard_at = box._line.popleft(), -1000.0, -1000.0
+        assert node.link.is_deaf(1)
+        introduce(node, 1, life=2)
+        node.neighbours.leave_out_the_deaf()
+        assert 1 in node.state.alive
+        assert node.link.waiting([1])  # and it still comes
 
 
 def test_one_whose_past_is_gone_starts_no_walk_in_the_middle_of_a_run(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_walks_go_by_the_weights_of_the_graph_as_it_is_now() -> None:
     place = {number: index for index, number in enumerate(roster.network.present)}
     matrix = np.zeros((5, 5))
     for name, machine in machines.items():
-        here, (peers, degrees) = place[roster.number(name)], machine.members.row()
+        here, (peers, degrees) = place[roster.number(name)], machine.members.neighbours.row()
         for peer, degree in zip(peers, degrees, strict=True):
             matrix[here, place[peer]] = 1.0 / (1 + max(len(peers), degree))
         matrix[here, here] = 1.0 - matrix[here].sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import stat
@@ -15,7 +16,16 @@ import walktalk
 from walktalk.cli import app
 from walktalk.core.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.runtimes.peers import check_kit, is_stale, load_cluster, make_authority, make_kits, open_kit, sign_request
+from walktalk.runtimes.peers import (
+    check_kit,
+    is_stale,
+    load_cluster,
+    make_authority,
+    make_kits,
+    open_kit,
+    sign_request,
+    what_is_wrong,
+)
 from walktalk.runtimes.peers.identity.editions import Edition, heard_edition, older_kit
 from walktalk.runtimes.peers.operations import kits
 from walktalk.runtimes.peers.operations.kit_texts import Place, node_unit, relay_unit
@@ -158,7 +168,7 @@ def test_a_kit_that_was_changed_or_is_of_another_authority_is_refused(home: Path
     with pytest.raises(SpecError, match=r"cluster\.yaml was changed or is missing"):
         open_kit(forged, tmp_path / "lyon")
     manifest = json.loads(texts_of(archive)["alliance-lyon/kit.json"])
-    manifest["files"]["cluster.yaml"] = kits.hashlib.sha256(text.replace(b"10.0.0.1", b"10.6.6.6")).hexdigest()
+    manifest["files"]["cluster.yaml"] = hashlib.sha256(text.replace(b"10.0.0.1", b"10.6.6.6")).hexdigest()
     whole = {
         "alliance-lyon/cluster.yaml": text.replace(b"10.0.0.1", b"10.6.6.6"),
         "alliance-lyon/kit.json": json.dumps(manifest).encode(),
@@ -194,7 +204,10 @@ def test_what_is_changed_missing_or_over_is_said(home: Path, tmp_path: Path, mon
     wrong = [(one.about, one.said.partition(" of ")[0]) for one in check_kit(folder) if not one.is_well]
     assert {"cluster.yaml is changed", "README.md is missing"} <= {said for _, said in wrong}
     assert ("end", f"EXPIRED on {check_kit(folder)[1].said.split()[-1]}") in wrong
+    assert len(what_is_wrong(folder)) == 3  # a node says so when it starts
     (folder / "kit.json").write_text("{}")
+    assert len(what_is_wrong(folder)) == 1
+    assert what_is_wrong(tmp_path) == what_is_wrong(None) == []
     with pytest.raises(SpecError, match="manifest"):
         check_kit(folder)
 

@@ -15,6 +15,7 @@ from walktalk.protocols import AsyncGossip
 from walktalk.runtimes.peers import make_cluster
 from walktalk.runtimes.peers.node import participation
 from walktalk.runtimes.peers.node.news import News
+from walktalk.runtimes.peers.node.node import LOOK_EVERY
 from walktalk.runtimes.peers.node.participation import AtLeast, Participation
 from walktalk.runtimes.peers.node.tally import Count
 from walktalk.runtimes.peers.wire.session import Endpoint
@@ -121,9 +122,10 @@ def test_a_run_that_asks_for_more_than_come_does_not_begin(tmp_path: Path) -> No
     with running(
         AsyncGossip(), graphs.path(2), tmp_path, Stop(time=600.0), at_least=3, wait_for_neighbours=0.05
     ) as cluster:
-        node = cluster.nodes[0]
+        node, began = cluster.nodes[0], time.monotonic()
         wait_for(lambda: len(node.progress.tally.there()) == 2, "hearing of the other")
-        time.sleep(0)
+        wait_for(lambda: node.progress.tally.own.moment > 3, "its words")
+        assert node.progress.tally.own.moment <= 3 + (time.monotonic() - began) / LOOK_EVERY  # no word is an answer
         assert not node.state.begun
         assert "asks for at least 3" in node.status()["complaints"][0]
 

@@ -321,6 +321,7 @@ def test_a_later_hello_is_understood_and_what_it_adds_is_no_error(tmp_path: Path
         status = node.status()
         assert status["strangers"] == {"n2": "version is 10 to 11 there and 8 to 9 here; upgrade this one"}
         assert status["neighbours_about"]["n1"] == {"kit": "f00", "speaks": 9}
+        assert "it refuses n2: version is 10 to 11 there and 8 to 9 here; upgrade this one" in status["complaints"]
         assert status["warnings"] == []
         hear_hello(node, 2, 3, {"facts": {**facts, "version": 8}, "met": True, "knows": False})  # rolled back, far
         assert node.state.alive == {1, 2}

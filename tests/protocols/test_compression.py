@@ -87,6 +87,7 @@ def test_every_protocol_keeps_its_promises_with_every_codec(protocol):
         asked("sim", compressed(protocol, codec, feedback))
 
 
+@pytest.mark.slow
 def test_the_statistics_of_an_update_that_is_encoded_are_the_trained_ones():
     check_protocol(compressed(AsyncSGD(), "bf16"), engines=("sim",))  # a server that is sent updates, not models
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.mechanisms import slow_unless
 from tests.support.unlike import LR, Ended, Unlike, matrix, run, train_then_mix
 from walktalk import graphs
 from walktalk.core.errors import GraphError, SpecError
@@ -71,7 +72,11 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("protocol", VARIANTS, ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(one, marks=slow_unless(one.name in ("slowmo", "fedopt"))) for one in VARIANTS],
+    ids=lambda p: p.label,
+)
 def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
     graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg, FedOpt, PushPull)) else None
     check_protocol(protocol, engines=("sim",), graph=graph, seconds=3.0)

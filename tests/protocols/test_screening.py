@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import walktalk as wt
+from tests.support.mechanisms import slow_unless
 from tests.support.runs import TIMINGS, Played, setup
 from walktalk import graphs
 from walktalk.core.errors import SpecError
@@ -160,7 +161,11 @@ BEHIND = [
 ]
 
 
-@pytest.mark.parametrize("protocol", BEHIND, ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(one, marks=slow_unless(one.name in ("multi_walk", "epidemic_learning"))) for one in BEHIND],
+    ids=lambda p: p.label,
+)
 def test_any_protocol_behind_a_screen_is_a_protocol(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("sim",), graph=graphs.complete(6), seconds=3.0)
 

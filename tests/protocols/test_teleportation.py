@@ -7,6 +7,7 @@ import collections
 import numpy as np
 import pytest
 
+from tests.support.mechanisms import slow_unless
 from tests.support.unlike import LR, matrix, run, train_then_mix
 from walktalk import graphs
 from walktalk.core.errors import SpecError
@@ -121,9 +122,10 @@ def test_it_reaches_the_optimum_where_all_take_part_and_stays_beside_it_else() -
         assert far < 1e-4 if exact else far > 1e-2
 
 
-@pytest.mark.parametrize(
-    "protocol", [Teleportation(5, "exponential"), Teleportation(1, patience=0.02), Teleportation(2, "path", 2)]
-)
+OTHERS = [Teleportation(1, patience=0.02), Teleportation(5, "exponential"), Teleportation(2, "path", 2)]
+
+
+@pytest.mark.parametrize("protocol", [pytest.param(one, marks=slow_unless(one is OTHERS[0])) for one in OTHERS])
 def test_other_settings_pass_in_virtual_time(protocol: Teleportation) -> None:
     check_protocol(protocol, engines=("sim",), seconds=3.0, graph=graphs.complete(6))
 

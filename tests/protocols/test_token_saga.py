@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.protocols.test_family_rounds import Unlike
+from tests.support.mechanisms import slow_unless
 from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
@@ -197,7 +198,9 @@ def test_sag_has_no_local_steps() -> None:
         TokenSaga(estimate="sag", local=True)
 
 
-@pytest.mark.parametrize("protocol", FORMS[1:], ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(one, marks=slow_unless(one is FORMS[1])) for one in FORMS[1:]], ids=lambda p: p.label
+)
 def test_its_other_forms_pass_in_virtual_time(protocol: TokenSaga) -> None:
     check_protocol(protocol, engines=("sim",), seconds=3.0)
 

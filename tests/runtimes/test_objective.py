@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.mechanisms import slow_unless
 from tests.support.unlike import run
 from walktalk import graphs
 from walktalk.core.errors import SpecError
@@ -38,7 +39,11 @@ EXACT = (
 )
 
 
-@pytest.mark.parametrize(("protocol", "graph", "rest"), EXACT, ids=lambda one: getattr(one, "label", ""))
+@pytest.mark.parametrize(
+    ("protocol", "graph", "rest"),
+    [pytest.param(*one, marks=slow_unless(one[0].name in ("d2", "push_pull"))) for one in EXACT],
+    ids=lambda one: getattr(one, "label", ""),
+)
 def test_exact_algorithms_end_at_the_weighted_optimum(protocol: Protocol, graph: graphs.Graph, rest: float) -> None:
     ended = run(protocol, graph, 1500, samples=SIZES, objective=Objective("samples", cap=10.0))
     assert np.abs(ended.output - ended.trainer.optimum(SIZES)).max() < rest

@@ -126,6 +126,7 @@ def its_share(survey: Survey, tried: Sequence[Tried]) -> float:
 FACTOR = 3.0  # from one rate to the next
 STEPS = 5  # at most: 243 times the study's own rate
 AGAIN = 2.0  # times the cost of arriving
+NEARLY = 1.2  # times the prospect of who was best before: who does not promise that is not looked at so closely
 GAINS = 3.0  # times less, at most, is what the next rate costs: to first order a model moves by rate times gradient
 
 
@@ -180,7 +181,7 @@ class LearningRateSearch:
         prospects = race.prospects()
         found = []
         for place, candidate in enumerate(candidates):
-            by_luck = prospects[place] < GAINS * known and arrived_by_luck(pilots, place)
+            by_luck = prospects[place] <= NEARLY * known and arrived_by_luck(pilots, place)
             found.append(Tried(candidate, pilots.curves[place], inf if by_luck else prospects[place]))
         self.trainings += pilots.trainings
         self.tried += found
@@ -195,13 +196,14 @@ class LearningRateSearch:
 def arrived_by_luck(pilots: Pilots, pilot: int = 0) -> bool:
     """Whether a pilot that has arrived is lost when it has gone as far again: then its rate is too large to be advised.
 
-    A large rate throws models about, and sooner or later an evaluation finds one that is good for a moment.
+    A large rate throws models about, and sooner or later an evaluation finds one that is good for a moment. Where it
+    only comes late in some runs, repetitions show it.
     """
     curve = pilots.curves[pilot]
     if curve.arrived is None:
         return False
     pilots.advance([pilot], AGAIN * max(curve.arrived, curve.at))
-    return not curve.loss[-1] < curve.scale.start
+    return curve.lost
 
 
 def beyond(leader: Candidate, tried: list[Tried]) -> float | None:
@@ -282,9 +284,10 @@ def advise_on(survey: Survey, say: Report) -> Advice:
         survey, pilots, race = hold_race(without_target(survey), say)
         spent += pilots.trainings
     tried = race.candidates()
-    rates = LearningRateSearch(survey, tried, say)
+    rates = LearningRateSearch(survey, list(tried), say)
     rates.search()
-    finals = Finals(survey, tried, its_share(survey, tried) - pilots.trainings - rates.trainings)
+    allowed = its_share(survey, tried) + its_share(survey, rates.tried[len(tried) :])
+    finals = Finals(survey, rates.tried, allowed - pilots.trainings - rates.trainings)
     say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)
     best = finals.run()
     for _ in range(STEPS):  # repetitions may have put one at the edge first
@@ -295,7 +298,7 @@ def advise_on(survey: Survey, say: Report) -> Advice:
     spent += rates.trainings + finals.trainings
     reached = missed is None and (best.arrived or survey.goal.budget is not None)
     sure = finals.confidence(best) * (CAUTION if reached else 0.5)
-    return Advice(survey, best, finals.finalists, tried, sure, spent, missed=missed)
+    return Advice(survey, best, finals.finalists, rates.tried, sure, spent, missed=missed)
 
 
 class AllDiverged(SpecError):

@@ -106,6 +106,7 @@ RIVALS, AMPLE_RIVALS = 3, 6  # at most so many, and the neighbours in learning r
 A_ROUND = 0.2  # of what may be spent: what one repetition of that many may take
 NOISY = 4  # models or fewer: one pilot says little about its learning rate
 NEAR = 1.5  # prospects within this of the best
+MISJUDGED = 2.5  # the same of its neighbours in learning rate, where many models hardly differ from run to run
 STILL_NEAR = 1.2  # mean values within this of the best
 UNDECIDED = 1.15  # mean values within this of the best are worth more than the usual repetitions
 USUAL, MOST = 2, 8  # repetitions beside the first pilot; while they are affordable
@@ -191,26 +192,28 @@ class Finals:
             hoped = best.mean
             self.confirm(best)
             spent = self.trainings > self.allowed
-            if not spent and self.admit(best):
+            if self.admit(best.mean / WITHIN, 1, 1) if spent else self.admit(best.mean):
                 continue
             next_best = min((one.mean for one in self.finalists if one is not best), default=inf)
             if best.mean <= WITHIN * next_best or (spent and best.mean <= STILL_NEAR * hoped):
                 return best  # else it was luck, as with a rate at which one run in eight never gets there
 
-    def admit(self, best: Finalist) -> bool:
-        """Whether there are others that promise no more than the best is now known to cost; they are repeated, too.
+    def admit(self, most: float, count: int = RIVALS, repetitions: int = USUAL) -> bool:
+        """Whether there are others that promise less than the best is now known to cost; they are repeated.
 
         Who looked best by luck has kept them out.
 
         Args:
-            best: The one that is ahead, its runs all waited for.
+            most: Who promises less is let in.
+            count: So many of them, those that promise the least.
+            repetitions: So often they run at first.
         """
         floor = 0.0 if self.survey.goal.budget is None else self.survey.bench.scale.floor
         there = {one.candidate for one in self.finalists}
-        waiting = [one for one in self.tried if one.candidate not in there and floor + one.prospect <= best.mean]
-        made = [self.finalist(one) for one in sorted(waiting, key=lambda one: one.prospect)[:RIVALS]]
+        waiting = [one for one in self.tried if one.candidate not in there and floor + one.prospect < most]
+        made = [self.finalist(one) for one in sorted(waiting, key=lambda one: one.prospect)[:count]]
         self.finalists += made
-        for _ in range(USUAL if made else 0):
+        for _ in range(repetitions if made else 0):
             self.repeat(made)
         return bool(made)
 
@@ -317,7 +320,7 @@ class Finals:
 
 
 def choose(tried: list[Tried], rivals: int = RIVALS) -> list[Tried]:
-    """The best few; where the best has few models, also its neighbours in learning rate, which one run may misjudge.
+    """The best few, and the best one's neighbours in learning rate, which one run may misjudge.
 
     Args:
         tried: All candidates, and where they were heading.
@@ -328,9 +331,9 @@ def choose(tried: list[Tried], rivals: int = RIVALS) -> list[Tried]:
         return tried[:1]
     best = order[0]
     found = [one for one in order[:rivals] if one.prospect <= NEAR * best.prospect]
-    if best.candidate.active <= NOISY:
-        same = [one for one in tried if one.candidate.protocol == best.candidate.protocol]
-        same.sort(key=lambda one: one.candidate.lr)
-        place = same.index(best)
-        found += same[max(0, place - 1) : place + 2]
+    same = [one for one in tried if one.candidate.protocol == best.candidate.protocol]
+    same.sort(key=lambda one: one.candidate.lr)
+    place = same.index(best)
+    near = MISJUDGED if best.candidate.active > NOISY else inf
+    found += [one for one in same[max(0, place - 1) : place + 2] if one.prospect <= near * best.prospect]
     return list(dict.fromkeys(found))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 record_app = typer.Typer(no_args_is_help=True)
 
-COLUMNS = ("site", "state", "trainings", "samples", "from", "to", "models out", "MB out", "signed")
+COLUMNS = ("site", "state", "trained", "samples", "from", "to", "sent", "MB", "signed")  # sent: models
 
 
 @record_app.callback()

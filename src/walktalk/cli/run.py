@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -78,7 +78,7 @@ def memory() -> list[str]:
     import torch
 
     said = []
-    if sys.platform != "win32":
+    with suppress(ImportError):  # Windows has none
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere

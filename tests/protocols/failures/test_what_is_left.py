@@ -19,7 +19,7 @@ def matrix(simulation: Simulation, nodes: list[int]) -> np.ndarray:
     place = {node: k for k, node in enumerate(nodes)}
     chain = np.zeros((len(nodes), len(nodes)))
     for node in nodes:
-        peers, degrees = simulation.machines[node].members.row()
+        peers, degrees = simulation.machines[node].members.neighbours.row()
         for peer, degree in zip(peers, degrees, strict=True):
             chain[place[node], place[peer]] = 1.0 / (max(len(peers), degree) + 1)
         chain[place[node], place[node]] = 1.0 - chain[place[node]].sum()
@@ -43,7 +43,7 @@ def test_the_matrix_of_the_living_is_symmetric_and_doubly_stochastic(data):
     simulation, _ = simulate(MultiWalk(walks), graph, tuple(faults), data.draw(some_timings), 1, until=150.0)
     living = sorted(set(rest) - hung)
     for node in living:
-        peers, degrees = simulation.machines[node].members.row()
+        peers, degrees = simulation.machines[node].members.neighbours.row()
         assert peers == [u for u in graph.neighbours(node) if u in living]
         assert degrees == [max(1, sum(w in living for w in graph.neighbours(u))) for u in peers]
     chain = matrix(simulation, living)

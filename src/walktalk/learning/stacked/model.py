@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -46,6 +48,7 @@ MEAN_MODULES = (
 
 CLASS_FUNCTIONS = {functional.cross_entropy, functional.nll_loss, functional.multi_margin_loss}
 CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss)
+IGNORED = -100  # torch's number of the class that does not count
 
 
 def is_mean_over_samples(loss: Loss) -> bool:
@@ -63,9 +66,25 @@ def sum_of_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
             total = functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
             return total / outputs.shape[1]
         return BatchedCrossEntropy.apply(outputs, targets).sum()  # type: ignore[no-any-return,no-untyped-call]
-    if is_mean_over_samples(loss):
-        return loss(outputs.flatten(0, 1), targets.flatten(0, 1)) * len(outputs)
+    if is_mean_over_samples(loss):  # a mean over all rows has other last bits in every wave, so by a row's own count
+        joined = outputs.flatten(0, 1), targets.flatten(0, 1)
+        if is_of_classes(loss) and not targets.is_floating_point():
+            counted = (targets != IGNORED).flatten(1).sum(1)
+            return (reduced_by(loss, "none")(*joined).view(len(outputs), -1).sum(1) / counted).sum()
+        if is_of_classes(loss):
+            return reduced_by(loss, "sum")(*joined) / (outputs[0].numel() // outputs.shape[2])
+        if outputs.shape == targets.shape:
+            return reduced_by(loss, "sum")(*joined) / outputs[0].numel()
     return row_losses(loss, outputs, targets).sum()
+
+
+def reduced_by(loss: Loss, reduction: str) -> Loss:
+    """One of torch's losses with another `reduction` than the mean."""
+    if not isinstance(loss, nn.Module):
+        return partial(loss, reduction=reduction)  # type: ignore[call-arg]
+    other: Any = copy(loss)
+    other.reduction = reduction
+    return cast(Loss, other)
 
 
 def row_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

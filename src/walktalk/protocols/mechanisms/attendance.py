@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import Effect, Note, SetTimer
+from walktalk.protocols.events import NetworkView
 
 # -- Adaptive time-outs: how long a silence may last, learned from the intervals that were observed -------------------
 # Mean and mean deviation are kept as running averages (Jacobson 1988, as TCP does for its own time-out). A silence is
@@ -212,3 +213,96 @@ class Cohort:
         self.asked.pop(round_)
         self.none.pop(round_, None)
         return [slot for slots in self.came.pop(round_, {}).values() for slot in slots]
+
+
+# -- Which neighbours live, where they tell each other by heartbeats ---------------------------------------------------
+
+
+class Neighbourhood:
+    """Which of a node's neighbours live: by what is heard of them, and by what the runtime says."""
+
+    __slots__ = ("around", "cut", "degrees", "grace", "heard", "living", "pause")
+
+    def __init__(self, around: NetworkView, pause: float, grace: float) -> None:
+        """
+        - `around`: what the node knows of its place.
+        - `pause`: seconds after which a neighbour speaks by itself.
+        - `grace`: seconds that one may take until it speaks first.
+        """
+        self.around, self.pause, self.grace = around, pause, grace
+        self.living: set[int] = set(around.neighbours)
+        self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
+        self.degrees = dict(zip(around.neighbours, around.degrees, strict=True))
+        self.heard: dict[int, Arrivals] = {}  # by neighbour
+
+    def begin(self, now: float) -> None:
+        """Await them from now on."""
+        self.heard = {peer: Arrivals(self.pause, now + self.grace) for peer in self.around.neighbours}
+
+    def row(self) -> tuple[list[int], list[int]]:
+        """Living neighbours that stay, in the graph's order, and how many living neighbours each of them has."""
+        leaving = self.around.leaving
+        peers = [peer for peer in self.around.neighbours if peer in self.living and peer not in leaving]
+        return peers, [self.degrees[peer] for peer in peers]
+
+    def reachable(self) -> list[int]:
+        """Those that can be sent to, in the graph's order."""
+        return [peer for peer in self.around.neighbours if peer not in self.cut]
+
+    def check(self, sender: int) -> None:
+        """Raise `ValueError` for one that is no neighbour."""
+        if sender not in self.degrees:
+            raise ValueError(f"{sender} is no neighbour")
+
+    def hear(self, sender: int, degree: int, now: float) -> list[Effect]:
+        """A neighbour's heartbeat has come, which says how many living neighbours it has."""
+        self.heard[sender].arrived(now)
+        self.degrees[sender] = max(1, degree)
+        return self.sign_of_life(sender, now)
+
+    def sign_of_life(self, sender: int, now: float) -> list[Effect]:
+        """A message from a neighbour has come, so it lives."""
+        arrivals = self.heard[sender]
+        arrivals.last = max(arrivals.last, now)
+        if sender in self.living:
+            return []
+        self.living.add(sender)
+        self.cut.discard(sender)
+        return [Note("found_alive", peer=sender)]
+
+    def lost(self, peer: int) -> None:
+        """The runtime says that a neighbour is gone."""
+        self.living.discard(peer)
+        self.cut.add(peer)
+
+    def found(self, peer: int, now: float) -> None:
+        """The runtime says that a neighbour is back."""
+        self.living.add(peer)
+        self.cut.discard(peer)
+        self.heard[peer] = Arrivals(self.pause, now + self.grace)
+
+    def fall_silent(self, now: float) -> list[int]:
+        """Neighbours that have been silent for too long: they count as dead until they speak again."""
+        gone = [peer for peer in self.around.neighbours if peer in self.living and self.heard[peer].overdue(now)]
+        self.living.difference_update(gone)
+        return gone
+
+    def is_silent_since(self, moment: float) -> bool:
+        """Whether none of them has said anything since then."""
+        return bool(self.heard) and all(arrivals.last < moment for arrivals in self.heard.values())
+
+    def change(self, around: NetworkView, now: float) -> list[int]:
+        """Take in who has joined and left; returns those that are no neighbours any more."""
+        before, self.around = self.around, around
+        gone = [peer for peer in before.neighbours if peer not in around.neighbours]
+        for peer in gone:
+            self.living.discard(peer)
+            self.cut.discard(peer)
+            self.heard.pop(peer, None)
+            self.degrees.pop(peer, None)
+        for peer, degree in zip(around.neighbours, around.degrees, strict=True):
+            if peer not in before.neighbours:
+                self.cut.add(peer)  # until it is found
+                self.degrees[peer] = max(1, degree)
+                self.heard[peer] = Arrivals(self.pause, now + self.grace)
+        return gone

@@ -58,14 +58,15 @@ from .operations.cluster import with_own_port as with_own_port
 from .operations.joining import JoinRequest as JoinRequest
 from .operations.joining import ask_to_join as ask_to_join
 from .operations.joining import was_let_go as was_let_go
+from .operations.kit_archive import manifest_in as manifest_in
 from .operations.kits import KitFinding as KitFinding
 from .operations.kits import Opened as Opened
 from .operations.kits import check_kit as check_kit
 from .operations.kits import edition_of as edition_of
 from .operations.kits import is_stale as is_stale
 from .operations.kits import make_kits as make_kits
-from .operations.kits import manifest_in as manifest_in
 from .operations.kits import open_kit as open_kit
+from .operations.kits import what_is_wrong as what_is_wrong
 from .operations.launcher import Fleet as Fleet
 from .operations.launcher import LogFormat as LogFormat
 from .operations.launcher import end_process as end_process

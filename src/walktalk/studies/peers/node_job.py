@@ -50,6 +50,7 @@ from walktalk.runtimes.peers import (
     quiet_process,
     shown,
     was_let_go,
+    what_is_wrong,
     with_known_ports,
     with_own_port,
 )
@@ -279,6 +280,8 @@ def run_node(
     check_ends(spec)
     base = build_foundation(spec)
     _check_names(job.cluster, base.graph)
+    if job.deployed:
+        _say_of_kit(job.cluster, job.name)
     seat = find_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
     check_outside_samples(spec, seat.cluster)
     setup, trainer = _node_setup(seat, base, job)
@@ -313,6 +316,12 @@ def run_node(
             ends(node.progress.end.seen)
     if node.training.queue.busy or not node.link.connections.closed:
         end_process()
+
+
+def _say_of_kit(cluster: Cluster, name: str) -> None:
+    """Warn of what is changed or at its end in the kit that the cluster's file lies in, if it does."""
+    for line in what_is_wrong(cluster.home):
+        log.warning("%s: its kit: %s", name, line)
 
 
 @contextmanager

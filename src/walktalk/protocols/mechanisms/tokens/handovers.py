@@ -139,7 +139,7 @@ class Handovers:
             return self.hops.wait(token, at, context.now, self.members.interval)
         if mixer is not None:
             return [*self._accept(token, slot, mixer, context), Forget(slot)]
-        peers, _ = self.members.row()
+        peers, _ = self.members.neighbours.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=token.walk, number=token.ticket)]
         astray = token.hop > self.around.nodes

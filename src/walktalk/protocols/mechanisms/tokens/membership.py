@@ -21,7 +21,7 @@ import math
 
 from walktalk.protocols.effects import Effect, Message, Note, Send, SetTimer
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.attendance import Arrivals
+from walktalk.protocols.mechanisms.attendance import Arrivals, Neighbourhood
 from walktalk.protocols.mechanisms.tokens.heartbeats import (
     INCIDENTS,
     LARGEST,
@@ -59,15 +59,12 @@ class Membership:
         "called",
         "claim",
         "clueless",
-        "cut",
-        "degrees",
         "granted",
-        "heard",
         "incident_at",
         "incidents",
         "interval",
         "leaving",
-        "living",
+        "neighbours",
         "news",
         "own",
         "past",
@@ -86,10 +83,7 @@ class Membership:
         """
         self.sightings, self.tickets = sightings, tickets
         self.around, self.interval, self.resources = around, interval, around.resources
-        self.living: set[int] = set(around.neighbours)
-        self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
-        self.degrees = dict(zip(around.neighbours, around.degrees, strict=True))
-        self.heard: dict[int, Arrivals] = {}  # by neighbour
+        self.neighbours = Neighbourhood(around, PAUSE * interval, FIRST * interval)
         self.news = Arrivals(interval, 0.0)  # heartbeats of the aggregator
         self.claim, self.beat, self.ballot = NOBODY, 0, NOBODY
         self.own: Claim | None = None  # the claim that this node made, in this life
@@ -112,12 +106,6 @@ class Membership:
         """The highest term that this node knew in any of its lives: the next aggregator's is above it."""
         return max(self.claim.term, self.past)
 
-    def row(self) -> tuple[list[int], list[int]]:
-        """Living neighbours that stay, in the graph's order, and how many living neighbours each of them has."""
-        leaving = self.around.leaving
-        peers = [peer for peer in self.around.neighbours if peer in self.living and peer not in leaving]
-        return peers, [self.degrees[peer] for peer in peers]
-
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def start(self, leader: int, now: float) -> list[Effect]:
@@ -130,9 +118,8 @@ class Membership:
     def rejoin(self, now: float, past: int = 0) -> list[Effect]:
         """The node is back after a death: others will say who aggregates. `past`: the highest term known before."""
         self.past = past
-        grace = now + FIRST * self.interval
-        self.news = Arrivals(self.interval, grace)
-        self.heard = {peer: Arrivals(PAUSE * self.interval, grace) for peer in self.around.neighbours}
+        self.news = Arrivals(self.interval, now + FIRST * self.interval)
+        self.neighbours.begin(now)
         return [SetTimer(BEAT, self.interval), SetTimer(WATCH, self.news.deadline() - now)]
 
     def resume(self, claim: Claim, beat: int, led: bool, now: float) -> list[Effect]:
@@ -144,17 +131,12 @@ class Membership:
 
     def hear(self, sender: int, note: bytes, now: float) -> list[Effect]:
         """Take in what a neighbour's heartbeat says."""
-        if sender not in self.degrees:
-            raise ValueError(f"{sender} is no neighbour")
+        self.neighbours.check(sender)
         view = decode(note)
         self._check(view)
-        if (
-            view.claim.term_id == self.claim.term_id
-        ):  # the same; a better score for it, which nobody claimed, is no other
+        if view.claim.term_id == self.claim.term_id:  # a better score for it, which nobody claimed, is no other
             view = view._replace(claim=self.claim)
-        self.heard[sender].arrived(now)
-        effects = self.sign_of_life(sender, now)
-        self.degrees[sender] = max(1, view.degree)
+        effects = self.neighbours.hear(sender, view.degree, now)
         if later(view.incidents, self.incidents):
             self.incidents, self.incident_at = view.incidents, now
             effects += self._tell_all()
@@ -166,7 +148,7 @@ class Membership:
     def _hear_that_nobody_knows(self, sender: int, view: View, now: float) -> list[Effect]:
         """Call an election without a silence before it: neither a neighbour nor this node knows of an aggregator."""
         (self.clueless.add if view.claim == NOBODY else self.clueless.discard)(sender)
-        if self.claim != NOBODY or self.ballot != NOBODY or not self.living <= self.clueless:
+        if self.claim != NOBODY or self.ballot != NOBODY or not self.neighbours.living <= self.clueless:
             return []
         return self._call_election(now)
 
@@ -180,16 +162,6 @@ class Membership:
             raise ValueError(f"a node of {self.around.nodes} has {view.degree} neighbours")
         self.told = True
 
-    def sign_of_life(self, sender: int, now: float) -> list[Effect]:
-        """A message from a neighbour has come, so it lives."""
-        arrivals = self.heard[sender]
-        arrivals.last = max(arrivals.last, now)
-        if sender in self.living:
-            return []
-        self.living.add(sender)
-        self.cut.discard(sender)
-        return [Note("found_alive", peer=sender)]
-
     def timer(self, name: str, now: float) -> list[Effect]:
         """One of the timers of `TIMERS` has run out."""
         if name == BEAT:
@@ -199,15 +171,12 @@ class Membership:
 
     def lost(self, peer: int, now: float) -> list[Effect]:
         """The runtime says that a neighbour is gone."""
-        self.living.discard(peer)
-        self.cut.add(peer)
+        self.neighbours.lost(peer)
         return self._incident(now)
 
     def found(self, peer: int, now: float) -> list[Effect]:
         """The runtime says that a neighbour is back: send it a heartbeat at once."""
-        self.living.add(peer)
-        self.cut.discard(peer)
-        self.heard[peer] = Arrivals(PAUSE * self.interval, now + FIRST * self.interval)
+        self.neighbours.found(peer, now)
         return [Send(peer, self._message())]
 
     def silent(self, now: float) -> tuple[list[int], list[Effect]]:
@@ -216,26 +185,14 @@ class Membership:
         To be asked at every beat, a node's own and the aggregator's: while the aggregator's are passed on, no node ever
         has to speak by itself, and a hung neighbour would go unnoticed.
         """
-        gone = [peer for peer in self.around.neighbours if peer in self.living and self.heard[peer].overdue(now)]
-        self.living.difference_update(gone)
+        gone = self.neighbours.fall_silent(now)
         return gone, self._incident(now) if gone else []
 
     # -- nodes join, and leave for good ---------------------------------------------------------------------------
 
     def change(self, around: NetworkView, now: float) -> tuple[list[int], list[Effect]]:
         """Take in who has joined and left; returns those that are no neighbours any more, and effects."""
-        before, self.around = self.around, around
-        gone = [peer for peer in before.neighbours if peer not in around.neighbours]
-        for peer in gone:
-            self.living.discard(peer)
-            self.cut.discard(peer)
-            self.heard.pop(peer, None)
-            self.degrees.pop(peer, None)
-        for peer, degree in zip(around.neighbours, around.degrees, strict=True):
-            if peer not in before.neighbours:
-                self.cut.add(peer)  # until it is found
-                self.degrees[peer] = max(1, degree)
-                self.heard[peer] = Arrivals(PAUSE * self.interval, now + FIRST * self.interval)
+        self.around, gone = around, self.neighbours.change(around, now)
         deposed = self.claim.node in around.leaving and self.ballot.term <= self.claim.term
         return gone, self._call_election(now) if deposed else self._tell_all()
 
@@ -350,10 +307,10 @@ class Membership:
         One that is cut off itself would claim a term of its own, miss all walks and begin them anew, and be believed
         by all others as soon as it is back. It waits: who comes back says who aggregates, or joins the election.
         """
-        return bool(self.heard) and all(arrivals.last < self.called for arrivals in self.heard.values())
+        return self.neighbours.is_silent_since(self.called)
 
     def _myself(self, term: int) -> Claim:
-        return candidate(term, self.around.node, len(self.living), self.resources)
+        return candidate(term, self.around.node, len(self.neighbours.living), self.resources)
 
     # -- speaking -------------------------------------------------------------------------------------------------
 
@@ -364,7 +321,7 @@ class Membership:
         its own timer counts its beats, and where incidents came faster, it would never come to the next.
         """
         message = self._message()
-        sent: list[Effect] = [Send(peer, message) for peer in self.around.neighbours if peer not in self.cut]
+        sent: list[Effect] = [Send(peer, message) for peer in self.neighbours.reachable()]
         if self.leads and not beats:
             return sent
         return [*sent, SetTimer(BEAT, self.interval if self.leads else PAUSE * self.interval)]
@@ -372,7 +329,7 @@ class Membership:
     def _message(self) -> Message:
         seen = self.sightings
         seen.look(self.beat)
-        around = (len(self.living), self.incidents, seen.depth, seen.deepest)
+        around = (len(self.neighbours.living), self.incidents, seen.depth, seen.deepest)
         return Message(
             BEAT,
             term=self.claim.term,

@@ -202,7 +202,7 @@ class ResilientNode(WalkKeeper):
         hop = self.hops.leaving.get(walk)
         if hop is None:
             return []
-        return self.hops.again(walk) if hop.to in self.members.living else self._reroute([walk], context)
+        return self.hops.again(walk) if hop.to in self.members.neighbours.living else self._reroute([walk], context)
 
     def _tidy(self, context: Context) -> list[Effect]:
         """Clean up at every beat, the node's own and the aggregator's, which may be the only one."""
@@ -224,7 +224,7 @@ class ResilientNode(WalkKeeper):
             beat = self.members.beat
             effects = self.members.hear(event.sender, message.note, now)
             return effects if self.members.beat == beat else [*effects, *self._tidy(context)]
-        effects = self.members.sign_of_life(event.sender, now)
+        effects = self.members.neighbours.sign_of_life(event.sender, now)
         if message.kind in self.hops.extras:
             self.parts.setdefault(self._known(message.round), {})[message.kind] = message.note
             return effects + self._if_whole(message.round, context)
@@ -345,7 +345,7 @@ class ResilientNode(WalkKeeper):
 
     def _move_on(self, token: Token, at: Slots, context: Context) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""
-        me, (peers, degrees) = self.around.node, self.members.row()
+        me, (peers, degrees) = self.around.node, self.members.neighbours.row()
         to, carried = self.rule.step(me, peers, degrees, token.carried, context.random)
         if to != me:
             return self.hops.send(token.moved()._replace(carried=carried), at, to, context.now)

@@ -54,6 +54,7 @@ class Hello(NamedTuple):
     life: str = ""  # its own life, signed, in hexadecimal digits; "" without certificates
     speaks: Span | None = None  # the versions that it speaks; None: that of its facts alone
     about: Mapping[str, str] = {}  # what it says of itself and need not be the same, such as its `walktalk`
+    schema: Mapping[str, Any] = {}  # the form of its data (`learning.schema`); empty where it is not known
 
 
 def facts_of(study: Mapping[str, Any], initial: Tensor, frozen: Sequence[float] | None = None) -> dict[str, Any]:
@@ -99,7 +100,8 @@ def decode_hello(note: bytes) -> Hello:
         raise ValueError(f"not a hello: {shown(error)}") from error
     if not isinstance(facts, dict):
         raise ValueError("not a hello: it has no facts")
-    return Hello(facts, bool(met), bool(knows), life, speaks, about)
+    schema = content.get("schema")
+    return Hello(facts, bool(met), bool(knows), life, speaks, about, schema if isinstance(schema, dict) else {})
 
 
 def _about(said: Any) -> dict[str, str]:

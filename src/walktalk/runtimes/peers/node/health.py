@@ -14,6 +14,7 @@ from typing import Any
 
 from walktalk import __version__
 from walktalk.core.wall_clock import wall_seconds
+from walktalk.runtimes.peers.identity.editions import SOON
 from walktalk.runtimes.peers.identity.handshake import duplicate_name
 from walktalk.runtimes.peers.node.checkpoints import Memory
 from walktalk.runtimes.peers.node.members import Members
@@ -171,6 +172,7 @@ class Health:
             *(f"refused {refused[name]} messages of {name}, the last {why}" for name, why in self._refusals()),
             *self._about_certificates(),
             *self._about_versions(),
+            *self._about_kits(),
             *(f"{name} says that nothing is trained there; its own status says why" for name in self._hanging()),
             *self._about_counts(),
         ]
@@ -192,6 +194,14 @@ class Health:
             f"{spoken[peer]}; upgrade it"
             for peer in older
         ]
+
+    def _about_kits(self) -> Iterator[str]:
+        """Kits that are older than others, and this node's own where it is at its end."""
+        yield from dict(self.neighbours.old_kits).values()
+        own = self.neighbours.own_edition
+        if own is not None and own.days_left < SOON:
+            end = f"is good until {own.ends}" if own.days_left >= 0 else f"was good until {own.ends}"
+            yield f"its {own.words} {end}; ask the operator for a new one"
 
     def _about_counts(self) -> Iterator[str]:
         tally = self.progress.tally

@@ -17,7 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from walktalk.core.errors import UserError
+from walktalk.core.untrusted import shown
+from walktalk.learning import heard_schema, schema_differences
 from walktalk.protocols import Message
+from walktalk.runtimes.peers.identity.editions import Edition, Sight, heard_edition, older_kit
 from walktalk.runtimes.peers.identity.handshake import (
     HELLO_KIND,
     Hello,
@@ -32,6 +36,7 @@ from walktalk.runtimes.peers.wire.messages import Delivery, Parcel
 from walktalk.runtimes.peers.wire.versions import MESSAGES
 
 LATER_KIND = "later"
+LONGEST_SCHEMA = 2000  # characters of a schema in a hello, which is a short message; of a longer one its digest
 AGAIN = 0.25  # seconds until a hello is repeated
 BACK_OFF = 20.0  # seconds until one that acknowledged nothing is asked again; each time twice as long
 LONGEST = 600.0  # seconds until then at most, and those after which one that was left out counts as mended
@@ -71,6 +76,7 @@ class Neighbours:
         reactions: Reactions,
         life: Callable[[], bytes] = bytes,
         speaks: dict[int, int] | None = None,
+        sight: Sight | None = None,
     ) -> None:
         """
         - `facts`: what must be the same on both sides.
@@ -79,9 +85,15 @@ class Neighbours:
         - `reactions`: the node's.
         - `life`: this node's life, signed; empty without certificates.
         - `speaks`: is kept up to date: by neighbour the version of messages that both sides go by.
+        - `sight`: the form of its data, and the kit that it was started with; None: neither is known.
         """
+        self._sight = sight or Sight(facts, None, None)
+        edition, schema = self._sight.edition, self._sight.schema
+        self._schema = {} if schema is None else schema.said(most=LONGEST_SCHEMA)
+        self.old_kits: dict[int, str] = {}  # by neighbour: that its kit or this node's is the older one
         self.speaks: dict[int, int] = {} if speaks is None else speaks
-        self.own_about = about_this_node()  # what this node says of itself in a hello
+        kit = {} if edition is None else edition.said()
+        self.own_about = about_this_node(**kit)  # what this node says of itself in a hello
         self.about: dict[int, dict[str, str]] = {}  # by neighbour: what it said of itself last, refused or not
         self._life, self._proofs = life, dict[int, bytes]()  # by neighbour: its life, signed
         self.facts, self.alive = dict(facts), alive
@@ -93,6 +105,11 @@ class Neighbours:
         self._lives: dict[int, int] = {}  # by neighbour: the life of it that is listened to
         self._deaf: dict[int, Deaf] = {}  # by neighbour: that it acknowledged nothing, the last time it was asked
         self._unheard: dict[int, Delivery] = {}  # by neighbour: a model that came before its hello
+
+    @property
+    def own_edition(self) -> Edition | None:
+        """The edition of the kit that this node was started with; None without one."""
+        return self._sight.edition
 
     def look_around(self) -> None:
         """Ask who is there, and say hello to those that have not said theirs."""
@@ -147,6 +164,7 @@ class Neighbours:
         self._lives.pop(peer, None)
         self.speaks.pop(peer, None)
         self.about.pop(peer, None)
+        self.old_kits.pop(peer, None)
         self._unheard.pop(peer, None)
         self.alive.discard(peer)
 
@@ -173,7 +191,7 @@ class Neighbours:
         self._said[peer] = time.monotonic()
         met = peer in self.alive or peer in self.strangers  # strangers, too, would answer each other without end
         remembers, life = self._reactions.remembers(peer), self._life().hex()
-        hello = Hello(self.facts, met, remembers, life, MESSAGES, self.own_about)
+        hello = Hello(self.facts, met, remembers, life, MESSAGES, self.own_about, self._schema)
         self._link.send(Parcel(self._link.endpoint.number, peer, Message(HELLO_KIND, note=encode_hello(hello))), None)
 
     def _hear_hello(self, delivery: Delivery) -> None:
@@ -187,8 +205,9 @@ class Neighbours:
         if deaf is not None and deaf.life == life and time.monotonic() < deaf.until:
             return
         self.about[peer] = dict(hello.about)
-        if differ := objections(self.facts, hello):
-            self._turn_away(peer, "; ".join(differ))
+        self._compare_kits(peer, hello)
+        if differ := [*objections(self.facts, hello), *self._objections_to_data(peer, hello)]:
+            self._turn_away(peer, "; ".join(filter(None, (*differ, self.old_kits.get(peer)))))
         elif self._lives.get(peer) != life or peer not in self.alive:
             self._proofs[peer] = bytes.fromhex(hello.life)
             self.speaks[peer] = MESSAGES.agreed(hello.speaks or MESSAGES) or MESSAGES.oldest
@@ -197,6 +216,28 @@ class Neighbours:
             self._link.forget(peer)  # it had left this node out, and given up what it waited for an answer to
         if not hello.met:
             self._say_hello(peer)  # it has not heard ours
+
+    def _objections_to_data(self, peer: int, hello: Hello) -> list[str]:
+        """What of a neighbour's data has another form, so that a model would mean something else there."""
+        try:
+            theirs = heard_schema(hello.schema)
+        except (ValueError, TypeError) as error:
+            return [f"the form of its data cannot be read: {shown(error)}"]
+        return schema_differences(self._sight.schema, theirs)
+
+    def _compare_kits(self, peer: int, hello: Hello) -> None:
+        """Say once whether a neighbour was started with an older kit than this node, or this node with an older one."""
+        own, name = self._link.endpoint, self._news.name_of(peer)
+        authority = own.credentials.authority if own.credentials is not None else None
+        try:
+            line = older_kit(self._sight.edition, heard_edition(own.cluster, hello.about, authority), (own.name, name))
+        except (ValueError, UserError) as error:
+            line = f"{name} shows a kit that does not count: {shown(error)}" if self._sight.edition is not None else ""
+        if line and self.old_kits.get(peer) != line:
+            self._news.say(line, logging.WARNING)
+        self.old_kits.pop(peer, None)
+        if line:
+            self.old_kits[peer] = line
 
     def _turn_away(self, peer: int, why: str) -> None:
         if self.strangers.get(peer) != why:
@@ -217,9 +258,11 @@ class Neighbours:
         if self._lives.get(peer) not in (None, life):
             self._lose(peer)  # an earlier one, whose end went unnoticed
         self._lives[peer], self.known = life, self.known or knows
-        self.strangers.pop(peer, None)
+        if self.strangers.pop(peer, None) is not None:
+            self._link.forget(peer)  # what it sent meanwhile was not answered, and keeps out what it sends next
         self._there.add(peer)
         self.alive.add(peer)
+        self._link.there_again(peer)
         self._reactions.found(peer)
         aside = self._unheard.pop(peer, None)
         if aside is not None:

@@ -113,8 +113,16 @@ class Node:
         )
         reactions = Reactions(self._found, self._lost, lambda delivery: self.inbox.arrived(delivery), tally.remembers)
         signed = b"" if statements is None else statements.signed_life(me, life)
+        self.sight = Sight(facts, setup.schema, setup.edition)
         self.neighbours = Neighbours(
-            facts, self.link, self.reports.news, self.state.alive, reactions, lambda: signed, self.state.speaks
+            facts,
+            self.link,
+            self.reports.news,
+            self.state.alive,
+            reactions,
+            lambda: signed,
+            self.state.speaks,
+            self.sight,
         )
         self.members = Members(
             setup, self.state, self.link, self.neighbours, self.progress, self.runner, self.reports, self.events
@@ -212,7 +220,7 @@ class Node:
         """Declare what can be asked, once there is all that the answers are made of."""
         answer = self.link.connections.answer
         answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
-        answer(LOOK, look_answer(Sight(self.neighbours.facts, self.setup.schema, self.setup.edition)), asker="*")
+        answer(LOOK, look_answer(self.sight), asker="*")
         answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
         answer(RECORDS, lambda asked: self.file_server.answer(asked, self._how_far()))
         self.members.answer_questions()
@@ -298,14 +306,16 @@ class Node:
 
     def _await_enough(self) -> None:
         """Wait until as many nodes are there as the run asks for, however long that takes; neighbours or not."""
-        state, tally = self.state, self.progress.tally
+        state, tally, say_at = self.state, self.progress.tally, 0.0
         while not state.leaving and self.participation.is_waited_for:
-            tally.say(False, None, self.setup.samples)
-            self.progress.announce_to_all()
-            self.neighbours.look_around()
-            self.participation.remind()
+            if (now := time.monotonic()) >= say_at:  # not after every event: an answer is one, too
+                say_at = now + LOOK_EVERY
+                tally.say(False, None, self.setup.samples)
+                self.progress.announce_to_all()
+                self.neighbours.look_around()
+                self.participation.remind()
             with suppress(queue.Empty):
-                self.events.get(timeout=LOOK_EVERY)()
+                self.events.get(timeout=max(0.0, say_at - now))()
 
     def _begin(self) -> None:
         state, tally, past = self.state, self.progress.tally, self.memory.checkpoints.past

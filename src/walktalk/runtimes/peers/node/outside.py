@@ -8,7 +8,6 @@ handed on.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
@@ -27,7 +26,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from walktalk.core.errors import DataError, StudyError, UnavailableError
+from walktalk.core.errors import UnavailableError
+
+try:
+    import fcntl
+except ImportError as error:
+    raise UnavailableError(
+        "real nodes run on Linux only; simulations, theory and pages work here: walktalk run --engine sim"
+    ) from error
+
+from walktalk.core.errors import DataError, StudyError
 from walktalk.learning import Task, TrainingRows, tasks
 from walktalk.protocols import Protocol
 from walktalk.runtimes.peers.wire.local import Closed, LocalConnection, SharedMemory, listen

@@ -65,13 +65,14 @@ class End:
     def next_round(self, run_time: float) -> float:
         """Seconds until neighbours are to be told again: less where, by the pace so far, the run ends before that.
 
-        A node trains on until it hears that enough was trained. Where many do so in a second, those are many.
+        A node trains on until it hears that enough was trained. Where many do so in a second, those are many; where few
+        do, there is no more to tell.
         """
         done = self._stop.progress(self._tally.iterations, 0.0, 8.0 * self._tally.sent)
         if self.seen or not done:
             return TOLD_EVERY
-        left = run_time * (1.0 - done) / done
-        return min(max(left / 2, TOLD_AT_LAST), TOLD_EVERY)
+        left, each = run_time * (1.0 - done) / done, run_time / max(self._tally.iterations, 1)
+        return min(max(left / 2, each, TOLD_AT_LAST), TOLD_EVERY)
 
     def look(self, run_time: float, alive: Collection[int], spent: bool = False) -> str:
         """Why the run is over, if it is: a word for the log; "" where it is not.

@@ -145,7 +145,10 @@ class Exchanged:
             found: dict[str, Any] = {SENT: {}, RECEIVED: {}, "lives": [life.said() for life in self.lives]}
             found["whole"] = self.whole
             for (way, peer), flow in sorted(self.flows.items()):
-                found[way][OPERATOR if peer == OTHERS else name_of(peer) or f"node {peer}"] = flow.said()
+                said = flow.said()
+                if way == RECEIVED:  # whoever sent it counts its bytes
+                    del said["bytes"], said["days"]
+                found[way][OPERATOR if peer == OTHERS else name_of(peer) or f"node {peer}"] = said
             return found
 
     def kept(self) -> dict[str, Any] | None:

@@ -208,6 +208,10 @@ class Link:
         """Whether a neighbour acknowledges nothing any more."""
         return self._outboxes[peer].is_deaf
 
+    def there_again(self, peer: int) -> None:
+        """A neighbour has come: from now on it has the time that it takes to acknowledge what waits for it."""
+        self._outboxes[peer].there_again()
+
     def ask_again(self, parcel: Parcel) -> None:
         """The algorithm asks once more for an answer to a message that is not on its way any more."""
         self._outboxes[parcel.receiver].ask_again(parcel.message)

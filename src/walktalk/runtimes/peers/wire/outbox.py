@@ -135,6 +135,13 @@ class Outbox:
             on_its_way = min(letter.payload.nbytes, IN_BUFFERS) / SLOWEST
             return now > self._heard_at + UNANSWERED + on_its_way or now > sent_at + UNTAKEN + on_its_way
 
+    def there_again(self) -> None:
+        """The other side has come: what was sent while it was away is nothing that it has not acknowledged."""
+        with self._changed:
+            self._gave_up = False
+            if self._sent_at is not None:
+                self._sent_at = self._heard_at = time.monotonic()
+
     def ask_again(self, message: Message) -> None:
         """The algorithm asks for the answer to a message once more, though the other side has taken it."""
         with self._changed:
