@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUDGETS = {"trainings": "equal trainings", "bytes": "equal bytes", "hours": "equal hours"}
+DIVERGED = 10.0  # a mean squared error, in variances of what is told
 KEYS = ["task", "samples", "sites", "unlike"]
 FAMILIES = {one.name: one.family for one in CONTENDERS}
 TRAVELLING = ("walks", "tours")
@@ -104,7 +105,9 @@ def as_markdown(runs: pd.DataFrame, budget: str = "trainings") -> str:
 
 
 def _shown(value: float, setting: Setting) -> str:
-    return f"{100 * value:.1f} %" if DATA[setting.task].classes else f"{math.sqrt(-value):.3f}"
+    if DATA[setting.task].classes:
+        return f"{100 * value:.1f} %"
+    return f"{math.sqrt(-value):.3f}" if value > -DIVERGED else "diverges"
 
 
 def diagram(runs: pd.DataFrame) -> Figure:
