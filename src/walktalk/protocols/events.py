@@ -32,7 +32,7 @@ class NetworkView:
     leaving: frozenset[int] = frozenset()  # nodes that have left for good, or are about to
     first: int = 0  # how many there were at first; 0: nobody has come or left
     version: int = 0  # a number for who has come and left: two nodes with the same one know the same network
-    links: Callable[[int], tuple[int, ...]] | None = field(  # whom any node can send to; None: not known of all
+    links: Callable[[int], tuple[int, ...]] | None = field(  # whom any node can send to, where the network is known
         default=None, compare=False, repr=False
     )
 
