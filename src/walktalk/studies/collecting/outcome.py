@@ -39,6 +39,7 @@ class MeasuredHistory:
         self._next_at = evaluate.seconds if evaluate.seconds is not None else math.inf
         self._iteration, self._bytes, self._model_bytes = 0, 0, 0
         self._measured: dict[int, Mapping[str, Any]] = {}  # node -> what it measured last
+        self._over = False
         self.rows: list[HistoryRow] = []
 
     def add(self, row: TraceRow) -> None:
@@ -50,7 +51,9 @@ class MeasuredHistory:
             self._count(row, row.bytes)
         elif row.event == "superseded":
             self._count(row, -row.bytes)
-        elif row.event == "lost":
+        elif row.event == "over":
+            self._over = True
+        elif row.event == "lost" and not self._over:  # in the end all go, one after the other
             self._measured.pop(row.peer, None)  # gone; if it is not, it measures again
         elif row.event == "measured":
             self._measured[row.node] = row.detail if isinstance(row.detail, dict) else json.loads(row.detail)

@@ -558,7 +558,7 @@ class TrainingControl:
     def measured_last(self, measured: Mapping[str, float]) -> None:
         """The last measurement is done."""
         measured = {**by_usual_names(self.queue.metrics), **measured} if self.queue.is_outside else measured
-        if measured or not self.queue.is_outside:  # else nobody has measured anything
+        if not self.queue.is_outside or not math.isnan(one_of(measured, LOSSES)):  # else nobody has measured this one
             self._trace_measured(measured)
         self.queue.measuring = False
         self.queue.tell_over("the run is over")
