@@ -2,7 +2,7 @@
 
 Four real nodes on loopback, in threads of one process; trainings wait rather than compute, so a busy machine changes
 little. A quarter into the run node n1 turns bad in one way. Rates are those of the three others: over the seconds
-before that, and from 30 s after it.
+before that, and from 30 to 60 s after it.
 
     python benchmarks/bad_neighbours.py [--out DIR] [--only multi_walk,fedavg] [--kinds hang,deaf] [--at-once 4]
 
@@ -58,7 +58,7 @@ class Row(NamedTuple):
     algorithm: str
     kind: str
     before: float  # trainings a second of the three others
-    after: float  # the same from `SOON` on
+    after: float  # the same from `SOON` on, over as long
     share: float
     back_after: float  # seconds until ten seconds in a row had `ENOUGH` of the rate; -1: never
     named_after: float  # seconds until one of the others named it; -1: never
@@ -109,13 +109,13 @@ def measure(cell: Cell, seconds: float) -> Row:
         before = rate(lambda: others(cluster), seconds)
         turn_bad(bad, cell.kind)
         began, counts, named, said = time.monotonic(), [(0.0, others(cluster))], -1.0, ""
-        while (now := time.monotonic() - began) < SOON + seconds:
+        while (now := time.monotonic() - began) < 2 * SOON:
             counts.append((now, others(cluster)))
             if not said and (said := naming(cluster)):
                 named = now
             time.sleep(0.5)
-        after = between(counts, SOON, SOON + seconds)
-        course = " ".join(f"{between(counts, at, at + STEP):.1f}" for at in range(0, int(SOON + seconds), STEP))
+        after = between(counts, SOON, 2 * SOON)
+        course = " ".join(f"{between(counts, at, at + STEP):.1f}" for at in range(0, int(2 * SOON), STEP))
         return Row(*cell, before, after, after / before, back_after(counts, ENOUGH * before), named, said, course)
 
 
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bad-neighbours"))
     parser.add_argument("--only", default=",".join(ALGORITHMS), help="algorithms, any that survives failures")
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--seconds", type=float, default=15.0, help="over which a rate is measured")
+    parser.add_argument("--seconds", type=float, default=15.0, help="over which the rate before is measured")
     parser.add_argument("--at-once", type=int, default=3)
     args = parser.parse_args()
     path = args.out / "rates.csv"
@@ -176,7 +176,9 @@ def main() -> None:
     done = {(row.algorithm, row.kind) for row in rows}
     wanted = [Cell(a, k) for a in args.only.split(",") for k in args.kinds.split(",")]
     left = [cell for cell in wanted if cell not in done]
-    print(f"{len(left)} of {len(wanted)} cells, {args.at_once} at once, about {SOON + 3 * args.seconds:.0f} s each")
+    print(
+        f"{len(left)} of {len(wanted)} cells, {args.at_once} at once, about {2 * SOON + args.seconds + 10:.0f} s each"
+    )
     with multiprocessing.get_context("spawn").Pool(args.at_once, maxtasksperchild=1) as pool:
         results = [pool.apply_async(measure, (cell, args.seconds)) for cell in left]
         for result in results:

@@ -575,6 +575,40 @@ def test_what_a_forger_offers_again_is_not_counted_twice(forges: bool) -> None:
     assert LedgerCheck(AsyncGossip(), 2, 0).play(rows).twice == (0 if forges else 1)
 
 
+def test_one_that_joins_answers_twice_with_the_model_that_it_was_offered_and_nothing_counts_twice() -> None:
+    """Its first answer is the offer itself, which changes nothing; until it trains it has nothing else to say."""
+    rows = [TraceRow(0.0, 0, "combine", "model", detail={"initial": 1.0})]
+    for number in (1, 3):
+        rows += [
+            TraceRow(number, 0, "combine", "open/1", detail={"model": 1.0}),
+            TraceRow(number, 0, "send", "open/1", 1, number=number, detail={"kind": "offer", "into": "offer/0"}),
+            TraceRow(number, 1, "receive", "offer/0", 0, number=number),
+            *[TraceRow(number, 1, "combine", "model", detail={"offer/0": 1.0})] * (number == 1),
+            TraceRow(number, 1, "combine", "given/0", detail={"offer/0" if number == 1 else "model": 1.0}),
+            TraceRow(number, 1, "send", "given/0", 0, number=number + 1, detail={"kind": "answer", "into": "answer/1"}),
+            TraceRow(number, 0, "receive", "answer/1", 1, number=number + 1),
+            TraceRow(number, 0, "combine", "model", detail={"model": 1.0, "answer/1": 0.5, "open/1": -0.5}),
+        ]
+    assert LedgerCheck(AsyncGossip(), 2, 0).play(rows).twice == 0
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["another answer", "the same answer again"])
+def test_one_that_comes_back_may_offer_its_old_model_in_another_exchange(again: bool) -> None:
+    rows = [TraceRow(0.0, node, "combine", "model", detail={"initial": 1.0 + node}) for node in (0, 1)]
+    for number in (1, 2):
+        given = [TraceRow(number, 1, "combine", "given/0", detail={"model": 1.0})] * (number == 1 or not again)
+        rows += [
+            TraceRow(number, 0, "combine", "open/1", detail={"model": 1.0}),
+            *given,
+            *[TraceRow(number, 1, "saved", number=1)] * (number == 1),
+            TraceRow(number, 1, "send", "given/0", 0, number=number, detail={"kind": "answer", "into": "answer/1"}),
+            TraceRow(number, 0, "receive", "answer/1", 1, number=number),
+            TraceRow(number, 0, "combine", "model", detail={"model": 1.0, "answer/1": 0.5, "open/1": -0.5}),
+            *[TraceRow(number, 1, "rejoined", number=1)] * (number == 1),
+        ]
+    assert LedgerCheck(AsyncGossip(), 2, 0).play(rows).twice == again
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_walk_that_counts_a_node_twice_in_its_mean_of_gradients_is_found(twice: bool) -> None:
     graph = graphs.complete(4)

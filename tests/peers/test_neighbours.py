@@ -105,6 +105,25 @@ def test_one_that_asks_again_waits_for_no_answer_to_what_it_said_before(monkeypa
     assert first.neighbours.alive == {1}
 
 
+def test_of_two_that_left_each_other_out_either_takes_what_comes_when_the_other_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What had come meanwhile kept out all that came later: both left each other out again, each time for longer."""
+    now = [100.0]
+    monkeypatch.setattr("walktalk.runtimes.peers.node.neighbours.time.monotonic", lambda: now[0])
+    sides = one_side(0, {"seed": 0}), one_side(1, {"seed": 0})
+    words_until_silence(*sides)
+    for side in sides:
+        side.wire.deaf = True
+        side.neighbours.leave_out_the_deaf()
+        side.wire.deaf = False
+    now[0] += 30.0
+    sides[0].neighbours.leave_out_the_deaf()  # it is the first to ask again
+    sides[1].neighbours.admit(Delivery(sides[0].wire.sent.pop(), None, Stamp(1, 50)))
+    assert sides[1].neighbours.alive == {0}
+    assert sides[1].wire.forgotten == [0]
+
+
 def columns(*names: str) -> Schema:
     return Schema.of(tuple(ColumnSchema(name, "float32", ()) for name in names))
 

@@ -10,6 +10,7 @@ import pytest
 from walktalk.protocols import (
     OSGP,
     SGP,
+    ChocoSGD,
     Effect,
     LocalDSGD,
     Machine,
@@ -33,6 +34,15 @@ def node_of(protocol: NeighbourRounds, around: NetworkView = THREE, *, late: boo
     machine = protocol.resilient_form().machine(around)
     happens(machine, Started(late))
     return machine
+
+
+def test_a_model_of_another_network_is_refused_where_nobody_comes_or_goes() -> None:
+    """It was kept for its round, and what it brought was never decoded: the node ended when it came there."""
+    machine = ChocoSGD().machine(THREE)
+    happens(machine, Started())
+    for number in (0, 1):
+        with pytest.raises(ValueError, match="network 3; this is 0"):
+            happens(machine, Received(1, Message("difference", round=number, term=3), f"difference/{number}/1"))
 
 
 def happens(machine: Machine, event: Event) -> list[Effect]:

@@ -149,6 +149,8 @@ class RoundNode(Machine):
         if isinstance(event, Received):
             if self.attendance is not None:
                 return self._received(event, self.attendance, context.now)
+            if event.message.term != self.meeting.around.version:  # here nobody comes or goes
+                raise ValueError(f"network {event.message.term}; this is {self.meeting.around.version}")
             return [*self._put_in(event, self._read(event.message)), *self._finish(context.now)]
         if isinstance(event, Trained):
             self.trained, self.lags = True, False

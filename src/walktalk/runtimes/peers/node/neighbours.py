@@ -258,7 +258,8 @@ class Neighbours:
         if self._lives.get(peer) not in (None, life):
             self._lose(peer)  # an earlier one, whose end went unnoticed
         self._lives[peer], self.known = life, self.known or knows
-        self.strangers.pop(peer, None)
+        if self.strangers.pop(peer, None) is not None:
+            self._link.forget(peer)  # what it sent meanwhile was not answered, and keeps out what it sends next
         self._there.add(peer)
         self.alive.add(peer)
         self._link.there_again(peer)

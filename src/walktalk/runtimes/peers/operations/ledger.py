@@ -86,8 +86,10 @@ class Uses:
         if used and copied:
             came[into] = used[0]
             return
+        here = self._interpreter.slots[node]
+        taken_off = {id(here[slot]) for slot, weight in terms.items() if weight < 0.0 and slot in here}
         for use in used:
-            if use[0] in self.liars:
+            if use[0] in self.liars or use[2] in taken_off:  # an answer that is the offer changes nothing
                 continue
             counts[use] += 1
             self.twice += counts[use] == 2
@@ -119,8 +121,14 @@ class Uses:
         self._saved[row.node, row.number] = self._counts[row.node].copy()
 
     def rejoined(self, row: TraceRow) -> None:
-        """A node goes on from a checkpoint: what it mixed in since is undone."""
+        """A node goes on from a checkpoint: what it mixed in since is undone.
+
+        What it says of its own model from now on is said anew, though it is the model of before; what it keeps of an
+        exchange with somebody is not.
+        """
         self._counts[row.node] = self._saved.get((row.node, row.number), collections.Counter()).copy()
+        here = self._interpreter.slots[row.node]
+        here.update({slot: content.copy() for slot, content in here.items() if "/" not in slot})
 
 
 class Ledger(Watcher[Sum]):
