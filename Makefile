@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Three test processes on two cores, as tests of real nodes wait; a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench bench-check dist sbom clean
+.PHONY: demo test lint test-slow test-gpu test-kernels test-network mutants docs examples bench bench-check dist sbom clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume

@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
+from walktalk import __version__
 from walktalk.graphs import complete
 from walktalk.protocols import MultiWalk
 from walktalk.runtimes.peers import load_cluster, make_cluster
@@ -62,6 +63,25 @@ def test_the_manifests_are_what_kubernetes_publishes() -> None:
         assert [error.message for error in judge.iter_errors(piece)] == []
         piece["spec" if "spec" in piece else "data"] = {"replica": 3}  # it does not take everything
         assert piece["kind"] == "ConfigMap" or list(judge.iter_errors(piece))
+
+
+def test_the_chart_and_the_manifests_are_one() -> None:
+    """Every line of kubernetes.yaml is one of the chart, its values in it; with Helm on the path, all of them are."""
+    values = yaml.safe_load((DEPLOY / "chart" / "values.yaml").read_text())
+    chart = yaml.safe_load((DEPLOY / "chart" / "Chart.yaml").read_text())
+    pieces = {piece["kind"]: piece for piece in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+    template = (DEPLOY / "chart" / "templates" / "walktalk.yaml").read_text()
+    assert re.findall(r"^kind: (\w+)", template, re.MULTILINE) == list(pieces)
+    assert chart["version"] == chart["appVersion"] == values["image"]["tag"] == __version__
+    (container,) = pieces["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"{values['image']['repository']}:{values['image']['tag']}"
+    assert container["resources"] == values["resources"]
+    assert pieces["StatefulSet"]["spec"]["replicas"] == values["nodes"] == values["study"]["network"]["nodes"]
+    assert clusters()["kubernetes.yaml"]["study"] == values["study"]
+    if shutil.which("helm") is None:
+        return  # examples/deploy/README.md says how the chart was rendered without Helm
+    rendered = subprocess.run(["helm", "template", "walktalk", "chart"], cwd=DEPLOY, capture_output=True, text=True)
+    assert list(yaml.safe_load_all(rendered.stdout)) == list(pieces.values()), rendered.stderr
 
 
 def test_probes_ask_for_pages_that_there_are() -> None:

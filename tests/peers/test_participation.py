@@ -12,6 +12,7 @@ import pytest
 from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.protocols import AsyncGossip
+from walktalk.report.page.sections import participants_html
 from walktalk.runtimes.peers import make_cluster
 from walktalk.runtimes.peers.node import participation
 from walktalk.runtimes.peers.node.news import News
@@ -20,7 +21,7 @@ from walktalk.runtimes.peers.node.participation import AtLeast, Participation
 from walktalk.runtimes.peers.node.tally import Count
 from walktalk.runtimes.peers.wire.session import Endpoint
 from walktalk.runtimes.semantics import Stop
-from walktalk.studies.collecting.gather import Participant, absent_in, too_few
+from walktalk.studies.collecting.gather import Participant, absent_in, as_facts, too_few
 from walktalk.testing.cluster import running, wait_for
 
 NAMES = {0: "lyon", 1: "nice", 2: "paris", 3: "köln"}
@@ -143,4 +144,9 @@ def test_collect_names_who_was_never_there() -> None:
     members = [member("lyon", 1, 5), member("server", 1, 0), member("köln", 0, 0)]
     assert absent_in(members) == ["köln"]
     assert too_few(None, members) == too_few(2, members) == ""
-    assert too_few("all", members) == "2 of 3 nodes took part; the run asks for at least 3"
+    few = too_few("all", members)
+    assert few == "2 of 3 nodes took part; the run asks for at least 3"
+    cluster = {"copy": "the copy of lyon", "nodes": as_facts(members), "missing": absent_in(members), "too_few": few}
+    page = str(participants_html(cluster))
+    assert f"<strong>Never took part: köln. Too few: {few}.</strong>" in page
+    assert "Never took part" not in str(participants_html({**cluster, "missing": [], "too_few": ""}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import ssl
@@ -92,6 +93,21 @@ def test_two_that_only_dial_out_meet_and_find_each_other_again_when_the_relay_is
         nodes.__exit__(None, None, None)
     assert again.passed_on.total > 4 * WIDTH > passed_on
     assert again.joined == 0
+
+
+@pytest.mark.parametrize(
+    ("versions", "answer"),
+    [
+        ({"version": 1}, {"welcome": "relay"}),
+        ({"version": 1, "speaks": [1, 2], "mood": [1]}, {"welcome": "relay"}),
+        ({"version": 2, "speaks": [2, 3]}, {"refused": "version is 2 to 3 there and 1 here; upgrade this one"}),
+        ({}, {"refused": "it does not say which versions it speaks"}),
+    ],
+)
+def test_a_relay_and_its_guests_may_be_of_two_versions(versions: dict[str, object], answer: dict[str, str]) -> None:
+    with relaying() as relay, socket.create_connection(("127.0.0.1", relay.port), SECONDS) as guest:
+        guest.sendall(json.dumps({"cluster": "test", "name": "a", "listens": True, **versions}).encode() + b"\n")
+        assert json.loads(guest.makefile().readline()) == answer
 
 
 def test_a_relay_sees_no_word_of_what_it_passes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import yaml
 from safetensors.torch import load_file
 
 import walktalk as wt
+from tests.support.mechanisms import ONE_OF_EACH
 from walktalk.learning import LoopTrainer, tasks
 from walktalk.protocols import PROTOCOLS, Protocol
 from walktalk.records import TraceRow, read_history
@@ -29,9 +30,8 @@ from walktalk.testing.cluster import wait_for
 
 CENTRES = {"lyon": -1.0, "nice": 1.0, "paris": 3.0}
 STAR = ("fedavg", "fedbuff", "diloco")
-OFTEN = ("multi_walk",)
-OTHERS = ("async_gossip", "local_dsgd", "sync_gossip", "osgp", "swarm_sgd", "digest", *STAR)
-NAMES = [*OFTEN, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+OTHERS = {*ONE_OF_EACH, "local_dsgd", "osgp", "swarm_sgd", *STAR} - {"multi_walk"}
+NAMES = ["multi_walk", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(OTHERS))]
 
 
 def step(state: dict[str, Any], data: float, lr: float, rng: np.random.Generator) -> dict[str, Any]:

@@ -158,9 +158,10 @@ def test_a_hello_of_version_8_is_read_and_ours_has_all_that_it_has() -> None:
     """Texts are compared, not bytes: libraries compress them differently."""
     read = decode_hello(zlib.compress(HELLO_OF_8))
     assert read == Hello({"version": 8, "seed": 0}, True, False, "ab", Span(8, 8), {})
-    ours = Hello(read.facts, True, False, "ab", MESSAGES, {"walktalk": "1.2"})
+    ours = Hello(read.facts, True, False, "ab", MESSAGES, {"walktalk": "1.2"}, {"labels": 10})
     said = json.loads(zlib.decompress(encode_hello(ours)))
-    assert said == {**json.loads(HELLO_OF_8), "speaks": [8, 9], "about": {"walktalk": "1.2"}}
+    of_9 = {"speaks": [8, 9], "about": {"walktalk": "1.2"}, "schema": {"labels": 10}}
+    assert said == {**json.loads(HELLO_OF_8), **of_9}
     assert decode_hello(encode_hello(ours)) == ours
 
 
@@ -528,6 +529,16 @@ def test_nodes_of_two_versions_train_together_and_hear_each_others_counts(
     assert COUNTS_KIND in kinds[False]
     assert TALLY_KIND not in kinds[False]
     assert not caplog.records
+
+
+def test_one_of_the_version_before_or_after_may_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with offline(PROTOCOLS.find("multi_walk")(), complete(3), tmp_path, monkeypatch, 1, roster=True) as made:
+        node = made.nodes[0]
+        facts = node.neighbours.facts
+        assert node.members._objection("new", {"facts": facts}) == ""  # as version 8 knocks
+        assert node.members._objection("new", {"facts": {**facts, "version": 9}, "speaks": [9, 10], "mood": 1}) == ""
+        why = node.members._objection("new", {"facts": {**facts, "version": 10}, "speaks": [10, 11]})
+        assert why.endswith("version is 10 to 11 there and 8 to 9 here; upgrade this one")
 
 
 def test_counts_in_the_layout_of_now_are_refused_like_any_nonsense(tmp_path: Path) -> None:

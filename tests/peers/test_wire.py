@@ -19,11 +19,13 @@ from walktalk.runtimes.peers.wire.messages import (
     Answer,
     Assembler,
     Delivery,
+    Frame,
     Limits,
     Parcel,
     Pool,
     Stamp,
     WireError,
+    checksum,
     chunks,
     decode_ack,
     decode_header,
@@ -66,6 +68,14 @@ def feed(target: Assembler, data: list[bytes], now: float = 0.0) -> Delivery | N
     for chunk in data:
         delivery = target.add(chunk, now)
     return delivery
+
+
+def test_what_is_on_the_wire_is_the_same_in_every_version() -> None:
+    """Nodes of two versions read each other: sums and headers are these bytes, whoever made them."""
+    frame = Frame(Stamp(1, 2), 0, 1)
+    assert checksum(frame, (bytes(range(256)) * 33, b"xyz")) == 13005662459697845732
+    empty = Parcel(1, 2, Message("walk"), 0)  # a model of no bytes is one, too
+    assert decode_header(encode_header(empty)) == empty
 
 
 @given(parcels())
@@ -184,8 +194,9 @@ def test_too_many_messages_a_second_are_dropped_and_a_pause_helps() -> None:
     word = Parcel(3, 5, Message("word"))
     for number in range(1, 6):
         assert feed(target, pieces(word, number)) is not None
-    with pytest.raises(WireError, match="rate"):
+    with pytest.raises(WireError, match="rate") as refused:
         feed(target, pieces(word, 6))
+    assert refused.value.reason == "rate"  # under which it is counted
     assert feed(target, pieces(word, 6), now=0.2) is not None
 
 

@@ -74,6 +74,7 @@ def test_a_verdict_compares_the_best_of_both_kinds_seed_by_seed() -> None:
     assert (by_trainings.travelling, by_trainings.other, by_trainings.winner) == ("tour-1", "fedavg", "tours")
     assert by_trainings.ahead == pytest.approx(20.0)
     assert by_hours.winner == "even"
+    assert "tour-1 81.5 %, fedavg 61.5 %: **+20.0 ± 0.0**" in suites.in_short(runs)
     table = suites.as_markdown(runs)
     assert "| **81.5 %** |" in table
     assert "tours: +20.0 ± 0.0" in table

@@ -380,6 +380,7 @@ def show_suite(
     from walktalk.reproduction import suites
 
     runs = _runs(name, folder)
+    typer.echo(f"## Who is ahead\n\n{suites.in_short(runs)}")
     for budget, words in suites.BUDGETS.items():
         typer.echo(f"## {words}\n\n{suites.as_markdown(runs, budget)}")
     for path in figures.save(suites.diagram(runs), folder / "phase"):

@@ -32,8 +32,9 @@ class NetworkView:
     leaving: frozenset[int] = frozenset()  # nodes that have left for good, or are about to
     first: int = 0  # how many there were at first; 0: nobody has come or left
     version: int = 0  # a number for who has come and left: two nodes with the same one know the same network
-    # Whom any node can send to, where the whole network is known; empty for one that is not there.
-    links: Callable[[int], tuple[int, ...]] | None = field(default=None, compare=False, repr=False)
+    links: Callable[[int], tuple[int, ...]] | None = field(  # whom any node can send to, where the network is known
+        default=None, compare=False, repr=False
+    )
 
     def knows(self, node: int) -> bool:
         """Whether there is such a node, or was."""

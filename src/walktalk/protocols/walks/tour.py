@@ -54,7 +54,6 @@ class Tour(Walks):
     models_travel: ClassVar[bool] = True
     means_of_models: ClassVar[bool] = True
     colour: ClassVar[str] = "#C0563B"
-    proved: ClassVar[str] = "Theorem 1 with H² = V²: a tour is back after V visits"
     paper: ClassVar[str] = "Chang et al. 2018 (cyclic weight transfer); Souza et al. 2022 (travelling model)"
     keeps: ClassVar[str] = "R models travel; the aggregator has a copy of each from its last visit"
     sends: ClassVar[str] = "one model a hop; along a shortest path where the next node is no neighbour"

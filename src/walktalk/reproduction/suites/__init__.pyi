@@ -8,4 +8,5 @@ from .tiny_sites import run_suite as run_suite
 from .verdicts import BUDGETS as BUDGETS
 from .verdicts import as_markdown as as_markdown
 from .verdicts import diagram as diagram
+from .verdicts import in_short as in_short
 from .verdicts import verdicts as verdicts

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BUDGETS = {"trainings": "equal trainings", "bytes": "equal bytes", "hours": "equal hours"}
+DIVERGED = 10.0  # a mean squared error, in variances of what is told
 KEYS = ["task", "samples", "sites", "unlike"]
 FAMILIES = {one.name: one.family for one in CONTENDERS}
 TRAVELLING = ("walks", "tours")
@@ -55,6 +56,26 @@ def verdicts(runs: pd.DataFrame) -> list[Verdict]:
     return found
 
 
+def in_short(runs: pd.DataFrame) -> str:
+    """A row for each setting: at every budget the best that travels beside the best that does not, and who is ahead."""
+    lines = [f"| setting | {' | '.join(BUDGETS.values())} |", "| --- |" + " --- |" * len(BUDGETS)]
+    found = verdicts(runs)
+    for setting in dict.fromkeys(one.setting for one in found):
+        cells = []
+        for one in (each for each in found if each.setting == setting):
+            means = _of(runs, setting).groupby("contender")[one.budget].mean()
+            both = (f"{name} {_shown(means[name], setting)}" for name in (one.travelling, one.other))
+            ahead = f"{one.ahead:+.1f} ± {one.half:.1f}"
+            cells.append(f"{', '.join(both)}: {ahead if one.winner == 'even' else f'**{ahead}**'}")
+        lines.append(f"| {setting.name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _of(runs: pd.DataFrame, setting: Setting) -> pd.DataFrame:
+    here = [setting.task, setting.samples, setting.sites, setting.unlike]
+    return runs[(runs[KEYS] == here).all(axis=1)]
+
+
 def best(each: pd.DataFrame, names: Sequence[str]) -> str:
     """The name with the best mean."""
     return str(each[list(names)].mean().idxmax())
@@ -75,8 +96,7 @@ def as_markdown(runs: pd.DataFrame, budget: str = "trainings") -> str:
         if verdict.budget != budget:
             continue
         setting = verdict.setting
-        mine = runs[(runs[KEYS] == [setting.task, setting.samples, setting.sites, setting.unlike]).all(axis=1)]
-        means = mine.groupby("contender")[budget].mean()
+        means = _of(runs, setting).groupby("contender")[budget].mean()
         top = means.drop("pooled", errors="ignore").max()
         cells = [("**{}**" if means[n] == top else "{}").format(_shown(means[n], setting)) for n in names]
         said = f"{verdict.winner}: {verdict.ahead:+.1f} ± {verdict.half:.1f}"
@@ -85,7 +105,9 @@ def as_markdown(runs: pd.DataFrame, budget: str = "trainings") -> str:
 
 
 def _shown(value: float, setting: Setting) -> str:
-    return f"{100 * value:.1f} %" if DATA[setting.task].classes else f"{math.sqrt(-value):.3f}"
+    if DATA[setting.task].classes:
+        return f"{100 * value:.1f} %"
+    return f"{math.sqrt(-value):.3f}" if value > -DIVERGED else "diverges"
 
 
 def diagram(runs: pd.DataFrame) -> Figure:

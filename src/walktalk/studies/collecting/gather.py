@@ -137,8 +137,7 @@ class Gathered:
 
     def fetch_statements(self, caller: OperatorConnection) -> dict[str, dict[str, Any] | None]:
         """Every node's signed statement of what it has done; None of those that make none, or cannot be asked."""
-        for name in self.answered:
-            answer = caller.ask([name], RECORDS, SECONDS_TO_LOOK_AGAIN, statement=1)[name]
+        for name, answer in caller.ask(self.answered, RECORDS, SECONDS_TO_LOOK_AGAIN, statement=1).items():
             size, path = _files(answer or {}).get(STATEMENT), self.folder / name / STATEMENT
             path.unlink(missing_ok=True)
             if size is not None and not self._too_much(size, LARGEST_STATEMENT):

@@ -10,8 +10,9 @@ What nodes say to each other:
 
     8   counts of nodes are words of one length, in messages `tally`. Such a node says no versions: it compares the
         number in its facts, so this is what stands there. (All that is older is refused.)
-    9   a hello says which versions its node speaks, and what it is (`about`); each count has its length before it, in
-        messages `counts`, so that later versions may say more of a node. With one that speaks 8: `tally`.
+    9   a hello says which versions its node speaks, what it is (`about`), and the form of its data (`schema`); each
+        count has its length before it, in messages `counts`, so that later versions may say more of a node. With one
+        that speaks 8: `tally`.
 
 A node's checkpoint:
 
