@@ -412,7 +412,7 @@ def _suite(name: str) -> str:
 def _runs(name: str, folder: Path) -> DataFrame:
     import pandas as pd
 
-    there = folder / "runs.csv"
+    suite, there = _suite(name), folder / "runs.csv"
     if not there.is_file():
-        raise SpecError(f"{there} is not there; `walktalk suite run {_suite(name)} --out {folder}` makes it")
+        raise SpecError(f"{there} is not there; `walktalk suite run {suite} --out {folder}` makes it")
     return pd.read_csv(there)
