@@ -24,8 +24,8 @@ test: lint
 	$(BIN)/pytest -n 3 --dist worksteal -m "not slow and not gpu and not network and not kernels" $(TESTS)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site dist
-	$(BIN)/ruff format --check --quiet src tests benchmarks reproduction examples docs/site dist
+	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site
+	$(BIN)/ruff format --check --quiet src tests benchmarks reproduction examples docs/site
 	$(BIN)/python tools/docstrings.py src/walktalk
 	$(BIN)/python tools/words.py src/walktalk
 	$(BIN)/mypy
