@@ -172,6 +172,7 @@ def come_back(disturbance: Disturbance, fault: ChaosFault) -> None:
         disturbance.failures.append(f"{name} was let go, and is not told so")
         _kill_now(disturbance, node)
     contact = disturbance.rng.choice([v for v in disturbance.living() if v < disturbance.graph.nodes])
+    _file(disturbance, node, MISLEADS).unlink(missing_ok=True)  # or its own word that it has joined would be nonsense
     disturbance.log_line(f"{name} joins again")
     disturbance.record("revive", node)
     disturbance.fleet.restart(node, disturbance.job(node, rejoin=True, join=JoinRequest(disturbance.names[contact])))
