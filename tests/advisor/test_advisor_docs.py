@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.support.mechanisms import slow_unless
 from typer.testing import CliRunner
 
 from walktalk.cli.app import app
@@ -15,7 +16,9 @@ TEXT = (Path(__file__).parents[2] / "docs" / "advisor.md").read_text(encoding="u
 COMMANDS = [line for line in TEXT.splitlines() if line.startswith("walktalk advise")]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, marks=slow_unless(k in (1, 4))) for k, one in enumerate(COMMANDS)]
+)
 def test_commands(command: str) -> None:
     result = CliRunner().invoke(app, shlex.split(command)[1:])
     assert result.exit_code == 0, result.output

@@ -371,4 +371,4 @@ def test_the_listing_of_algorithms_fits_the_terminal(columns: int, monkeypatch: 
 def test_the_paper_and_published_tables_are_one_group_of_the_help() -> None:
     panels = [panel for panel, commands in COMMANDS.items() if {"paper", "published"} & set(commands)]
     assert len(panels) == 1
-    assert set(COMMANDS[panels[0]]) == {"paper", "published"}
+    assert set(COMMANDS[panels[0]]) == {"paper", "published", "suite"}

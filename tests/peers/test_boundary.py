@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tests.peers.offline import Offline, Said, offline
+from tests.support.mechanisms import ONE_OF_EACH, slow_unless
 from walktalk.graphs import Graph, complete
 from walktalk.protocols import (
     PROTOCOLS,
@@ -150,7 +151,7 @@ def check(protocol: Protocol, graph: Graph, folder: Path, patch: pytest.MonkeyPa
             assert len(node.models.slots) < 200
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=slow_unless(one in ONE_OF_EACH)) for one in ALL])
 def test_no_message_of_a_neighbour_ends_a_node(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol = PROTOCOLS.find(name)()
     check(protocol, graph_for(protocol), tmp_path, monkeypatch, 0, 20)

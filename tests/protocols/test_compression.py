@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.mechanisms import ONE_OF_EACH, slow_unless
 from tests.support.unlike import run
 from walktalk import graphs
 from walktalk.core.errors import SpecError
@@ -81,7 +82,11 @@ def asked(engine: str, protocol: Protocol, iterations: int = 60) -> None:
         check(run)
 
 
-@pytest.mark.parametrize("protocol", compressible(), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(one, marks=slow_unless(one.name in ONE_OF_EACH)) for one in compressible()],
+    ids=lambda p: p.name,
+)
 def test_every_protocol_keeps_its_promises_with_every_codec(protocol):
     for codec, feedback in CODECS:
         asked("sim", compressed(protocol, codec, feedback))

@@ -160,7 +160,7 @@ def test_fedtm_passes_over_who_is_dead_and_takes_in_who_joins() -> None:
             FedTM(**wrong).check(5)
 
 
-ALL = (Tour(), Tour(2, "cyclic"), TramFL(), FedTM((1, 2), 4))
+ALL = (Tour(), Tour(2, "cyclic"), TramFL(), FedTM(large=(1, 2), warmup=4))
 
 
 @pytest.mark.parametrize("protocol", [pytest.param(one, marks=slow_unless(False), id=one.label) for one in ALL])

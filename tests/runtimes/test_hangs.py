@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.mechanisms import ONE_OF_EACH, slow_unless
 from walktalk import graphs
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
@@ -38,7 +39,9 @@ def trained(simulation: Simulation, start: float, end: float, but: int = -1) -> 
 SURVIVE = [name for name in PROTOCOLS if name != "centralized" and PROTOCOLS.find(name)().survives_failures]
 
 
-@pytest.mark.parametrize("name", SURVIVE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=slow_unless(one in (*ONE_OF_EACH, "fedtm", "tour"))) for one in SURVIVE]
+)
 def test_others_train_on_while_one_hangs(name: str) -> None:
     protocol = PROTOCOLS.find(name)()
     start, end = HUNG

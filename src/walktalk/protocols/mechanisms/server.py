@@ -289,8 +289,8 @@ class NodeInRounds(Machine):
         sends = [Send(to, message, slot) for to in there for slot, message in said]
         begins: list[Effect] = [*sends, Record(MEMBER, node, MODEL)]
         self.training, self.trained = not self.sits_out, self.sits_out
-        if self.sits_out:
-            return [*begins, *self.cohort.wait(now)]
+        if self.sits_out:  # where all that were chosen are late since long, the round is over at once
+            return [*begins, *self.cohort.wait(now), *self._gather(now)]
         return [*begins, *self.rule.prepare(), self.rule.train]
 
     def _from_above(self, event: Received, now: float) -> list[Effect]:
