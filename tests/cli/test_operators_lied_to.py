@@ -78,7 +78,7 @@ def test_every_command_ends_as_documented_whatever_is_answered(command: tuple[st
     said = [b""]
     with liar(config, "a", lambda: said[0]):
         for said[0] in RUBBISH if command == ("status",) else RUBBISH[6:13]:
-            result = call(*command, "--config", config, "--seconds", 0.2)
+            result = call(*command, "--config", config, "--seconds", 0.1)
             assert result.exit_code in (0, 1, 2)
             assert "Traceback" not in result.output
             assert "\x1b[2J" not in result.output
@@ -88,7 +88,7 @@ def test_collect_ends_as_documented_whatever_is_answered(config: Path, tmp_path:
     said = [b""]
     with liar(config, "a", lambda: said[0]):
         for said[0] in (*RUBBISH[:4], *RUBBISH[-4:]):
-            result = call("collect", "--config", config, "--out", tmp_path / "out", "--seconds", 0.2)
+            result = call("collect", "--config", config, "--out", tmp_path / "out", "--seconds", 0.1)
             assert result.exit_code == 2
             assert "Traceback" not in result.output
 

@@ -28,7 +28,7 @@ def of_others(cluster: LocalCluster) -> int:
 
 TRIED = [
     *(pytest.param(PROTOCOLS.find(name)(), marks=[] if name in OFTEN else pytest.mark.slow) for name in NAMES),
-    MultiWalk(walks=3, guard="create_if_late"),
+    pytest.param(MultiWalk(walks=3, guard="create_if_late"), marks=pytest.mark.slow),
 ]
 
 

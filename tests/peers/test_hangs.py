@@ -62,7 +62,7 @@ def goes_on(count: Callable[[], int], by: int) -> None:
 STAR = ("fedavg", "fedbuff", "diloco")
 NAMES = ("multi_walk", "token_saga", "digest", "async_gossip", "swarm_sgd", "local_dsgd", "sgp", "osgp", *STAR)
 
-OFTEN = ("multi_walk", "async_gossip", "local_dsgd", "fedavg")  # one of each mechanism; the others take minutes
+OFTEN = ("multi_walk", "local_dsgd")  # the others take minutes; in virtual time one of each mechanism is asked
 TRIED = [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in NAMES]
 
 

@@ -73,9 +73,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize(
-    "protocol",
-    [pytest.param(one, marks=slow_unless(one.name in ("slowmo", "fedopt"))) for one in VARIANTS],
-    ids=lambda p: p.label,
+    "protocol", [pytest.param(one, marks=slow_unless(one.name == "fedopt")) for one in VARIANTS], ids=lambda p: p.label
 )
 def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
     graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg, FedOpt, PushPull)) else None

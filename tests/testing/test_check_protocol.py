@@ -80,10 +80,10 @@ RARER_FORMS = [
 OURS = [*(one for name in PROTOCOLS for one in quick(PROTOCOLS[name])), *OTHER_FORMS, *RARER_FORMS]
 # What tests/conformance does not ask of real nodes: rounds with codes, and a server.
 # All others are among the slow tests, as each takes some ten seconds there.
-ON_REAL_NODES = ("choco_sgd", "fedbuff")
+ON_REAL_NODES = ("choco_sgd",)
 IN_VIRTUAL_TIME = 3.0  # seconds: nobody is held up there, and each takes as long as five in reality
 # What tests/conformance asks as much of.
-LONG = {"async_gossip-neighbourhood", "async_gossip-pairwise-overlap"}
+LONG = {"async_gossip-neighbourhood", "async_gossip-pairwise-overlap", "agraf", "fedbuff", "swift"}
 
 
 def seconds_for(protocol: wt.Protocol) -> float:

@@ -166,7 +166,12 @@ def record(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"algorithms": [{"name": "multi_walk", "walks": 3}]}, {"training": {"optimizer_state": "walk"}}]
+    "more",
+    [
+        {},
+        pytest.param({"algorithms": [{"name": "multi_walk", "walks": 3}]}, marks=pytest.mark.slow),
+        pytest.param({"training": {"optimizer_state": "walk"}}, marks=pytest.mark.slow),
+    ],
 )
 def test_rates_of_other_settings_are_not_taken(more, record, tmp_path):
     said: list[str] = []
